@@ -26,7 +26,7 @@ SUITES = [
     "rollback", "upload", "tutorials", "ike_large",
     "scan", "scale", "ocsp",
     "product", "pages", "camera_alone", "ike_confinement", "quarantine", "house", "ike_kernel", "hostile_site", "resumption", "ike_load",
-    "ike_flood", "ike_crash", "ike_many", "slow_link", "hw", "accelerator", "accel_kernel",
+    "ike_flood", "ike_crash", "ike_many", "slow_link", "hw", "accelerator", "accel_kernel", "accel_product",
 ]
 # Suites that compare times or load the machine: they run when nothing else does.
 ALONE = {"ike_load", "ike_flood", "ike_crash", "hostile_site", "slow_link"}

@@ -361,6 +361,20 @@ def other_acts(suite, site, people):
         for bad in ("", "name = 1", PATROL.replace("clientAuth", "serverAuth")):
             refused = forms["registrar-1"].post("/requests", submit="yes", act="profile", definition=bad, reason="x")
             assert refused.status == 400, refused.text[:3000]
+    with suite.case("another generation of an authority is put to use by two administrators, who see which certificate it has"):
+        absent = forms["registrar-1"].post("/requests", submit="yes", act="authority", name="devices-g2", reason="x")
+        equal(absent.status, 400, absent.text[:3000])
+        site.ask("pki", "new-authority", "devices", "--root-passphrase-file", site.data / "passphrase")
+        path = ask(act="authority", name="devices-g2", reason="the first one ends in two years")
+        own = openssl("x509", "-in", site.data / "pki" / "devices-g2-ca.pem", "-noout", "-fingerprint", "-sha256")
+        contains(shown(path), own.strip().split("=")[1].replace(":", "").lower())
+        contains(people["keeper-1"].request("GET", f"{path}/edit").text, 'value="devices-g2"')
+        approve(path, "keeper-1", 2)
+        equal(forms["registrar-1"].post(f"{path}/steps", seen=3, step="carry-out").status, 400)
+        approve(path, "keeper-2", 3)
+        carry_out(path, 4)
+        issuing = [one["name"] for one in site.ask("pki", "authorities")["authorities"] if one["state"] == "issuing"]
+        equal(sorted(issuing), ["devices-g2", "services", "users"])
     with suite.case("an emergency revokes after one approval, and waits for the second"):
         revoke = {"act": "revoke", "serial": serial_of(site), "cause": "key-compromise", "emergency": "yes"}
         path = ask(**revoke, reason="card stolen")
@@ -571,4 +585,4 @@ def recorded(site):
     # The orders that made the people stand in it as well, hence 1.
     report = json.loads(cordon("pki", "audit", "--data", site.data, "--json", "--log", "off", code=1).stdout)["report"]
     equal(report["certificates"]["request"], 2)
-    equal(report["acts"], {"change-holder": 2, "change-person": 1, "change-profile": 1, "issue": 2, "revoke": 1})
+    equal(report["acts"], {"add-authority": 1, "change-holder": 2, "change-person": 1, "change-profile": 1, "issue": 2, "revoke": 1})

@@ -1,5 +1,6 @@
 //! A driver with a clock and a lock, for several threads.
 
+use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -7,7 +8,7 @@ use accel_abi::register::capabilities;
 use accel_abi::{AAD_MAX, Algorithm, KEY_SLOTS, Mode, Register, SHOT_MAX};
 use accel_driver::{
     Completed, Config, Driver, Message, Output, Request, RequestError, ShotConfig, SingleShot,
-    Statistics, SubmitError, Timestamp, Transport,
+    Statistics, SubmitError, Ticket, Timestamp, Transport,
 };
 use offload_policy::{Device, DeviceError, DeviceKey, Operation};
 use zeroize::Zeroizing;
@@ -36,6 +37,15 @@ pub struct Usage {
     pub key_loads: u64,
     /// Cycles that the device says its cores took for these requests, those for keys left out.
     pub cycles: u64,
+}
+
+impl Usage {
+    /// Counts a request, and gives its result.
+    fn done(&mut self, output: Output) -> Zeroizing<Vec<u8>> {
+        self.requests += 1;
+        self.cycles += output.cycles;
+        output.bytes
+    }
 }
 
 /// A key in a slot of the device.
@@ -162,9 +172,14 @@ impl<B: Bus> Accelerator<B> {
         request: &Request<'_>,
     ) -> Result<Output, DeviceError> {
         let ticket = driver.submit(request, self.now()).map_err(not_submitted)?;
+        self.await_ticket(driver, ticket)
+    }
+
+    /// Waits for the end of a request, which the driver's deadline bounds. Results of others before it are dropped: of
+    /// callers that panicked.
+    fn await_ticket(&self, driver: &mut Driver<B>, ticket: Ticket) -> Result<Output, DeviceError> {
         loop {
             while let Some(Completed { ticket: of, result }) = driver.poll_completion() {
-                // One request at a time: any other is of a caller that panicked.
                 if of == ticket {
                     return result.map_err(not_done);
                 }
@@ -177,6 +192,32 @@ impl<B: Bus> Accelerator<B> {
                 driver.handle_interrupt(now);
             } else {
                 driver.handle_timeout(now);
+            }
+        }
+    }
+
+    /// Keeps the ring full until all requests have ended; the results, in their order.
+    fn all_by_ring(
+        &self,
+        driver: &mut Driver<B>,
+        requests: &[Request<'_>],
+    ) -> Vec<Result<Output, DeviceError>> {
+        let mut results = Vec::with_capacity(requests.len());
+        let mut under_way = VecDeque::new();
+        let mut waiting = requests.iter().peekable();
+        loop {
+            while let Some(request) = waiting.peek() {
+                match driver.submit(request, self.now()) {
+                    Ok(ticket) => under_way.push_back(Ok(ticket)),
+                    Err(SubmitError::Full) if !under_way.is_empty() => break,
+                    Err(error) => under_way.push_back(Err(not_submitted(error))),
+                }
+                waiting.next();
+            }
+            match under_way.pop_front() {
+                Some(Ok(ticket)) => results.push(self.await_ticket(driver, ticket)),
+                Some(Err(error)) => results.push(Err(error)),
+                None => return results,
             }
         }
     }
@@ -273,6 +314,46 @@ fn algorithm(operation: Operation) -> Algorithm {
     }
 }
 
+/// A request in the driver's terms, with its key in a slot.
+fn translated<'a>(request: &offload_policy::Request<'a>, slot: u8) -> Request<'a> {
+    let algorithm = algorithm(request.operation);
+    let message = |mode| Message {
+        algorithm,
+        mode,
+        slot,
+        iv: request.iv,
+        aad: request.aad,
+        data: request.data,
+    };
+    let encrypt = |mode, tag_length| Request::Encrypt {
+        message: message(mode),
+        tag_length,
+    };
+    let decrypt = |mode, tag| Request::Decrypt {
+        message: message(mode),
+        tag,
+    };
+    let authenticate = |tag_length| Request::Authenticate {
+        slot,
+        algorithm,
+        data: request.data,
+        tag_length,
+    };
+    match request.operation {
+        Operation::GcmSeal => encrypt(Mode::GCM, 16),
+        Operation::GcmOpen => decrypt(Mode::GCM, request.tag),
+        Operation::CbcEncrypt => encrypt(Mode::CBC, 0),
+        Operation::CbcDecrypt => decrypt(Mode::CBC, &[]),
+        Operation::Ctr => encrypt(Mode::CTR, 0),
+        Operation::HmacSha1 => authenticate(20),
+        Operation::HmacSha256 => authenticate(32),
+        Operation::RsaPrivate => Request::RsaPrivate {
+            slot,
+            input: request.data,
+        },
+    }
+}
+
 impl<B: Bus> Device for Accelerator<B> {
     fn name(&self) -> &str {
         self.name
@@ -306,47 +387,50 @@ impl<B: Bus> Device for Accelerator<B> {
         }
         let mut state = self.state();
         let state = &mut *state;
-        let algorithm = algorithm(request.operation);
-        let slot = self.slot(state, request.key, algorithm)?;
-        let message = |mode| Message {
-            algorithm,
-            mode,
-            slot,
-            iv: request.iv,
-            aad: request.aad,
-            data: request.data,
+        let slot = self.slot(state, request.key, algorithm(request.operation))?;
+        let output = self.complete(state, &translated(request, slot))?;
+        Ok(state.usage.done(output))
+    }
+
+    fn run_batch(
+        &self,
+        requests: &[offload_policy::Request<'_>],
+    ) -> Vec<Result<Zeroizing<Vec<u8>>, DeviceError>> {
+        let one_by_one = || requests.iter().map(|request| self.run(request)).collect();
+        let Some(first) = requests.first() else {
+            return Vec::new();
         };
-        let encrypt = |mode, tag_length| Request::Encrypt {
-            message: message(mode),
-            tag_length,
+        // One slot for all: another key could displace it while they are under way.
+        let alike = |one: &offload_policy::Request<'_>| {
+            one.key.id() == first.key.id()
+                && one.operation == first.operation
+                && one.aad.len() <= AAD_MAX as usize
         };
-        let decrypt = |mode, tag| Request::Decrypt {
-            message: message(mode),
-            tag,
+        if requests.len() == 1 || !requests.iter().all(alike) {
+            return one_by_one();
+        }
+        let mut guard = self.state();
+        let state = &mut *guard;
+        if matches!(state.driver, Driving::SingleShot(_)) {
+            drop(guard);
+            return one_by_one();
+        }
+        let slot = match self.slot(state, first.key, algorithm(first.operation)) {
+            Ok(slot) => slot,
+            Err(error) => {
+                let mut results = vec![Err(error)];
+                // The reason is the first one's; no other was begun.
+                results.resize_with(requests.len(), || Err(DeviceError::Busy));
+                return results;
+            }
         };
-        let authenticate = |tag_length| Request::Authenticate {
-            slot,
-            algorithm,
-            data: request.data,
-            tag_length,
+        let translated: Vec<_> = requests.iter().map(|one| translated(one, slot)).collect();
+        let results = match &mut state.driver {
+            Driving::Ring(driver) => self.all_by_ring(driver, &translated),
+            Driving::SingleShot(_) => Vec::new(),
         };
-        let request = match request.operation {
-            Operation::GcmSeal => encrypt(Mode::GCM, 16),
-            Operation::GcmOpen => decrypt(Mode::GCM, request.tag),
-            Operation::CbcEncrypt => encrypt(Mode::CBC, 0),
-            Operation::CbcDecrypt => decrypt(Mode::CBC, &[]),
-            Operation::Ctr => encrypt(Mode::CTR, 0),
-            Operation::HmacSha1 => authenticate(20),
-            Operation::HmacSha256 => authenticate(32),
-            Operation::RsaPrivate => Request::RsaPrivate {
-                slot,
-                input: request.data,
-            },
-        };
-        let output = self.complete(state, &request)?;
-        state.usage.requests += 1;
-        state.usage.cycles += output.cycles;
-        Ok(output.bytes)
+        let done = |result: Result<Output, _>| result.map(|output| state.usage.done(output));
+        results.into_iter().map(done).collect()
     }
 
     fn forget(&self, id: u64) {

@@ -3,12 +3,9 @@
 //! The accelerator as a device of `offload-policy`.
 //!
 //! [`Accelerator`] puts a clock, a lock and the table of key slots around the driver, which has none
-//! of them. [`ModelBus`] is a way to a device in this process: the model of the accelerator, which
-//! computes on the processor that it would relieve. What goes through it shows that the way is
-//! right, and nothing about speed.
+//! of them. The way to the device is a [`Bus`]: shared memory or `/dev/uioN` in `accel-transport`,
+//! a device in this process in `accel-simulation`.
 
 mod accelerator;
-mod model;
 
 pub use crate::accelerator::{Accelerator, Bus, Usage};
-pub use crate::model::{BusError, MODEL_CONFIG, MODEL_SHOT, ModelBus, model, single_shot_model};

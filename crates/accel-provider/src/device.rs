@@ -8,8 +8,9 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use accel_driver::Config;
-use accel_engine::{Accelerator, BusError, MODEL_CONFIG, ModelBus};
+use accel_engine::Accelerator;
 use accel_model::{AesCore, Core, CoreError, Cores, HmacCore, MontCore, Verilated};
+use accel_simulation::{BusError, MODEL_CONFIG, ModelBus};
 use offload_policy::{Device, DeviceError, Operation, Quarantine, Request};
 use zeroize::Zeroizing;
 

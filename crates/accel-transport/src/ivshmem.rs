@@ -53,8 +53,8 @@ pub struct Peer {
 /// Files and numbers that a client gets.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    /// Never read: its end tells the device that the client has gone.
-    _socket: UnixStream,
+    /// Never read: its end tells each side that the other has gone.
+    pub(crate) socket: UnixStream,
     pub(crate) memory: OwnedFd,
     pub(crate) doorbell: OwnedFd,
     pub(crate) interrupt: OwnedFd,
@@ -206,7 +206,7 @@ impl Connection {
         };
         match (memory.filter(sealed), doorbell, interrupt) {
             (Some(memory), Some(doorbell), Some(interrupt)) => Ok(Self {
-                _socket: socket,
+                socket,
                 memory,
                 doorbell,
                 interrupt,

@@ -4,23 +4,17 @@
 //!
 //! The driver's side is [`Link`]: [`Link::connect`] to a device process by the protocol of QEMU's
 //! shared memory device (`ivshmem`), [`Link::uio`] to the `/dev/uioN` of the kernel module in
-//! `hw/driver`. The device's side is [`ivshmem::Listener`], [`Endpoint`] and [`MappedDma`]; the
-//! program `accel_serve` puts them together for QEMU and for processes of this machine.
+//! `hw/driver`. The other side of the protocol is [`ivshmem::Listener`].
 //!
 //! Registers are behind a page of shared memory in both cases, the register window
 //! ([`accel_abi::window`]), as nobody sees an access to shared memory. What was written before a
 //! doorbell or a completion is there for whoever has seen it: all words are loaded with acquire and
-//! stored with release order ([`sys::shared`]). Tests run driver, window and device under loom.
+//! stored with release order ([`sys::shared`]). Tests of `accel-simulation` run driver, window and
+//! device under loom.
 
-mod dma;
-mod endpoint;
-mod faults;
 pub mod ivshmem;
 mod link;
 mod window;
 
-pub use crate::dma::MappedDma;
-pub use crate::endpoint::{Endpoint, Turn};
-pub use crate::faults::{Conduct, Faulty};
 pub use crate::link::{Link, LinkError};
-pub use crate::window::{DeviceWindow, DriverWindow, Words};
+pub use crate::window::{DriverWindow, Words};

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sys::shared::Mapping;
 
 use crate::ivshmem::{self, Connection, DEVICE, DOORBELL};
-use crate::window::DriverWindow;
+use crate::window::{DriverWindow, Words};
 
 /// No way to a device.
 #[derive(Debug)]
@@ -67,10 +68,41 @@ enum Events {
     },
 }
 
+/// The register window, and the process behind it, if it is one.
+#[derive(Debug)]
+struct Page {
+    words: Arc<Mapping>,
+    peer: Option<UnixStream>,
+}
+
+impl Words for Page {
+    fn load(&self, offset: u32) -> u32 {
+        Words::load(&self.words, offset)
+    }
+
+    fn store(&self, offset: u32, value: u32) {
+        Words::store(&self.words, offset, value);
+    }
+
+    fn pause(&self, turns: u32) {
+        Words::pause(&self.words, turns);
+    }
+
+    fn abandoned(&self) -> bool {
+        self.peer.as_ref().is_some_and(has_ended)
+    }
+}
+
+/// Says whether the process at the other end of a socket has closed it, or ended.
+fn has_ended(socket: &UnixStream) -> bool {
+    let mut looked = [PollFd::new(socket, PollFlags::RDHUP)];
+    poll(&mut looked, Some(&Timespec::default())).is_ok_and(|ended| ended > 0)
+}
+
 /// Registers, memory and interrupts of a device that is not in this process.
 #[derive(Debug)]
 pub struct Link {
-    window: DriverWindow<Arc<Mapping>>,
+    window: DriverWindow<Page>,
     events: Events,
     memory: Arc<Mapping>,
     /// Beginning of registered memory in the mapping, and its device address.
@@ -96,7 +128,10 @@ impl Link {
         }
         let memory = Arc::new(Mapping::new(&connection.memory, 0, size)?);
         Ok(Self {
-            window: DriverWindow::new(Arc::clone(&memory)),
+            window: DriverWindow::new(Page {
+                words: Arc::clone(&memory),
+                peer: Some(connection.socket.try_clone()?),
+            }),
             events: Events::Process { connection },
             memory,
             start,
@@ -130,7 +165,10 @@ impl Link {
             return Err(LinkError::Memory(window.len()));
         }
         Ok(Self {
-            window: DriverWindow::new(window),
+            window: DriverWindow::new(Page {
+                words: window,
+                peer: None,
+            }),
             address: number(&class.join("device/dma_address"), 16)?,
             events: Events::Uio {
                 file,
@@ -141,6 +179,13 @@ impl Link {
             start: 0,
             interrupts: 0,
         })
+    }
+
+    /// Takes a device for gone that has not taken a write to a register after this time; five seconds unless said.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Duration) -> Self {
+        self.window.set_patience(patience);
+        self
     }
 
     /// Interrupts that came so far. Those that came together are counted by `/dev/uioN` only.
@@ -230,10 +275,28 @@ impl Transport for Link {
 impl Bus for Link {
     fn wait(&mut self, at_most: Duration) -> bool {
         let limit = Timespec::try_from(at_most).ok();
-        let ready = {
-            let mut looked = [PollFd::new(self, PollFlags::IN)];
-            poll(&mut looked, limit.as_ref()).is_ok_and(|ready| ready > 0)
+        let (ready, gone) = {
+            let interrupt = PollFd::new(self, PollFlags::IN);
+            match &self.events {
+                Events::Process { connection } => {
+                    let end = PollFd::new(&connection.socket, PollFlags::RDHUP);
+                    let mut looked = [interrupt, end];
+                    let _ = poll(&mut looked, limit.as_ref());
+                    let [interrupt, end] = looked;
+                    (!interrupt.revents().is_empty(), !end.revents().is_empty())
+                }
+                Events::Uio { .. } => {
+                    let mut looked = [interrupt];
+                    let _ = poll(&mut looked, limit.as_ref());
+                    let [interrupt] = looked;
+                    (!interrupt.revents().is_empty(), false)
+                }
+            }
         };
+        if gone {
+            // Whoever waits for it need not wait for its deadline.
+            self.window.give_up();
+        }
         let came = if ready { self.take().unwrap_or(0) } else { 0 };
         self.interrupts += came;
         came > 0

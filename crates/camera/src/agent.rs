@@ -25,6 +25,7 @@ use self::shared::{Shared, dialer, live};
 use crate::bearer::Bearers;
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::engines::Engines;
 use crate::enrol::Enroller;
 use crate::events::{CameraEvent, EventSink, emit};
 use crate::identity::Identity;
@@ -107,7 +108,9 @@ impl Agent {
         let lists = config.spool.folder.join("revocation");
         let revocation =
             Revocation::open(&trust.state().store, &lists).map_err(AgentError::Revocation)?;
+        let engines = Engines::open(&config);
         let shared = Arc::new(Shared {
+            engines,
             clock,
             metrics,
             trust,

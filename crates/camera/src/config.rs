@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use accelerator::AcceleratorConfig;
 use evidence::spool::{self, Spool, SpoolConfig, SpoolError};
 use pki::clearance::Clearance;
 use pki::key::KeyAlgorithm;
@@ -38,6 +39,9 @@ pub struct Config {
     /// Enrolment and renewal of the certificate; without it, the identity must exist.
     #[serde(default)]
     pub enrolment: Option<Enrolment>,
+    /// Crypto device by which media are encrypted; software unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accelerator: Option<AcceleratorConfig>,
 }
 
 /// Folder of new pictures, and assumptions about them.

@@ -294,6 +294,7 @@ impl Ingest {
 
     fn committed(&self, sealed: &Sealed, evicted: Vec<evidence::manifest::Dropped>) {
         count(&self.shared.metrics.spooled);
+        self.shared.engines.show();
         self.shared.emit(CameraEvent::Sealed {
             sequence: sealed.manifest.sequence,
             block_sha256: sealed.block_sha256.to_string(),

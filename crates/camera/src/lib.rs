@@ -22,6 +22,7 @@ mod agent;
 mod bearer;
 mod clock;
 mod config;
+mod engines;
 mod enrol;
 mod events;
 mod identity;

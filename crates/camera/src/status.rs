@@ -9,6 +9,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 
 use crate::config::Config;
+use crate::engines;
 use crate::log::{self, Contradiction};
 use crate::trust;
 
@@ -29,6 +30,8 @@ pub struct Status {
     pub log_size: Option<u64>,
     /// Contradictions of the centre's audit log that no person has accepted.
     pub contradictions: Vec<Contradiction>,
+    /// The crypto device, as the agent last knew it; none where the configuration names none.
+    pub accelerator: Option<accelerator::Status>,
 }
 
 impl Status {
@@ -47,6 +50,7 @@ impl Status {
             trust_bundle: trust::known_version(&trust::folder(spool))?,
             log_size: log::newest_size(&log)?,
             contradictions: log::contradictions(&log)?,
+            accelerator: engines::last_known(config)?,
         })
     }
 

@@ -4,6 +4,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use evidence::cms::RecipientKey;
 use evidence::open::Opener;
+use offload_policy::Policy;
 use pki::cert::CertificateChain;
 use pki::key::PrivateKey;
 
@@ -24,25 +25,38 @@ struct Current {
 #[derive(Clone)]
 pub struct Keys {
     current: Arc<RwLock<Current>>,
+    engines: Arc<Policy>,
 }
 
 impl Keys {
     /// Keys that cameras seal to, newest first, and the one that signs.
     #[must_use]
     pub fn new(recipients: Vec<RecipientKey>, signer: Signer) -> Self {
+        Self::with_engines(recipients, signer, Policy::software())
+    }
+
+    /// The same, with media decrypted by the engines of a policy.
+    #[must_use]
+    pub fn with_engines(
+        recipients: Vec<RecipientKey>,
+        signer: Signer,
+        engines: Arc<Policy>,
+    ) -> Self {
         let current = Current {
-            opener: Arc::new(Opener::new(recipients)),
+            opener: Arc::new(Opener::new(recipients).with_engines(Arc::clone(&engines))),
             signer: Arc::new(signer),
         };
         Self {
             current: Arc::new(RwLock::new(current)),
+            engines,
         }
     }
 
     /// Opens with these keys from now on. Former ones belong into the list for as long as blocks
     /// sealed to them exist.
     pub fn replace_recipients(&self, recipients: Vec<RecipientKey>) {
-        let opener = Arc::new(Opener::new(recipients));
+        let opener = Opener::new(recipients).with_engines(Arc::clone(&self.engines));
+        let opener = Arc::new(opener);
         self.write(|current| current.opener = opener);
     }
 

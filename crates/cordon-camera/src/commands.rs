@@ -73,6 +73,9 @@ fn status(config: &Config, json: bool) -> Outcome {
     if let Some(size) = status.log_size {
         text.push_str(&format!("\naudit log       {size} entries"));
     }
+    for line in status.accelerator.iter().flat_map(|one| one.lines()) {
+        text.push_str(&format!("\n{line}"));
+    }
     for contradiction in &status.contradictions {
         text.push_str(&format!(
             "\nproblem         {}: {}",
@@ -203,6 +206,7 @@ fn load(file: &Path) -> Outcome<(Config, PathBuf)> {
     for path in paths.into_iter().flatten() {
         *path = folder.join(&*path);
     }
+    config.accelerator = config.accelerator.map(|device| device.beside(folder));
     for path in [
         &config.watch.folder,
         &config.watch.rejected,

@@ -363,6 +363,13 @@ pub(crate) enum ConfigCommand {
 /// `cordon site`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Site {
+    /// Problems and warnings of a running site, and what its accelerator does.
+    #[command(after_help = "Example:\n  cordon site status --data /var/lib/cordon")]
+    Status {
+        /// Folder of the site's data.
+        #[arg(long, value_name = "DIR")]
+        data: PathBuf,
+    },
     /// Compare the counters and the search of the index with its rows; the site may be running.
     #[command(after_help = "Example:\n  cordon site check --data /var/lib/cordon")]
     Check {

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 
+use accelerator::AcceleratorConfig;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::keys::Keys;
@@ -36,6 +37,9 @@ pub(crate) struct Config {
     pub(crate) storage: Storage,
     pub(crate) mail: Mail,
     pub(crate) experimental: Experimental,
+    /// Crypto device; none unless given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) accelerator: Option<AcceleratorConfig>,
 }
 
 /// Who may give commands.

@@ -326,6 +326,14 @@ pub(crate) async fn execute(site: &Site, request: Request, giver: &Giver) -> Out
         Request::Quarantine(order) => administration::quarantine(site, order, who.clone()).await,
         Request::RefusedDevices => crate::openvpn::refused_devices(site).await,
         Request::Standings { serials } => crate::openvpn::standings(site, &serials).await,
+        Request::Status => {
+            let health = crate::renewal::health(site, now);
+            Ok(json!({
+                "problems": health.problems,
+                "warnings": health.warnings,
+                "accelerator": site.accelerator.status(),
+            }))
+        }
         Request::Crls => Ok(json!({
             "crl_pem": site.crls_pem().concat(),
             "root_pem": site.root_pem()?,

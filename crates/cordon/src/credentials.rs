@@ -10,8 +10,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use centre::{Keys, Signer};
 use evidence::cms::RecipientKey;
+use offload_policy::Policy;
 use pki::cert::{Certificate, CertificateChain};
-use pki::key::{KeyAlgorithm, Passphrase};
+use pki::key::{KeyAlgorithm, Passphrase, PrivateKey};
 use pki::profile::CaKind;
 use pki::tls::ServerIdentity;
 use registry::{AuthorityId, AuthorityRecord, Registry};
@@ -46,6 +47,8 @@ pub(crate) struct Credentials {
     secret: Passphrase,
     algorithm: KeyAlgorithm,
     names: Vec<String>,
+    /// Engines for signatures of the server and under receipts.
+    engines: Arc<Policy>,
     server: Arc<ServerIdentity>,
     centre: Keys,
     held: RwLock<Held>,
@@ -59,6 +62,7 @@ impl Credentials {
         secret: Passphrase,
         algorithm: KeyAlgorithm,
         names: Vec<String>,
+        engines: Arc<Policy>,
         registry: &Registry,
         now: OffsetDateTime,
     ) -> Outcome<Self> {
@@ -85,7 +89,8 @@ impl Credentials {
             true => Some(serve_scep(registry, keys.scep().await?)),
             false => None,
         };
-        let identity = ServerIdentity::new(&server.chain, &server.key).or_hint(
+        let server_key = with_engines(&server.key, &engines)?;
+        let identity = ServerIdentity::new(&server.chain, &server_key).or_hint(
             "cannot use the server's certificate",
             "remove keys/server.* and restart",
         )?;
@@ -105,7 +110,8 @@ impl Credentials {
             algorithm,
             names,
             server: identity,
-            centre: Keys::new(sealing, signer(receipts)),
+            centre: Keys::with_engines(sealing, signer(receipts, &engines)?, Arc::clone(&engines)),
+            engines,
             held: RwLock::new(held),
             renewals: watch::Sender::new(()),
         };
@@ -264,15 +270,17 @@ impl Credentials {
             match name.as_str() {
                 "server" => {
                     let pair = keys.server(&self.names).await?;
+                    let key = with_engines(&pair.key, &self.engines)?;
                     self.server
-                        .replace(&pair.chain, &pair.key)
+                        .replace(&pair.chain, &key)
                         .or_hint("cannot use the server's new certificate", HINT)?;
                     self.write(|held| (held.server, held.staple) = (pair.chain, None));
                 }
                 "receipts" => {
                     let pair = keys.receipts().await?;
-                    self.write(|held| held.receipts = pair.chain.clone());
-                    self.centre.replace_signer(signer(pair));
+                    let signer = signer(pair, &self.engines)?;
+                    self.write(|held| held.receipts = signer.chain.clone());
+                    self.centre.replace_signer(signer);
                 }
                 "trust-bundle" => {
                     let pair = keys.trust_bundle().await?;
@@ -345,11 +353,17 @@ fn serve_scep(registry: &Registry, pair: KeyPair) -> Certificate {
     certificate
 }
 
-fn signer(pair: KeyPair) -> Signer {
-    Signer {
-        key: pair.key,
+fn signer(pair: KeyPair, engines: &Arc<Policy>) -> Outcome<Signer> {
+    Ok(Signer {
+        key: with_engines(&pair.key, engines)?,
         chain: pair.chain,
-    }
+    })
+}
+
+/// The key, which signs with the engine that the policy chooses.
+fn with_engines(key: &PrivateKey, engines: &Arc<Policy>) -> Outcome<PrivateKey> {
+    key.with_engines(engines)
+        .or_hint("cannot use a key with the accelerator", HINT)
 }
 
 fn certificates(keys: &[RecipientKey]) -> Vec<Certificate> {

@@ -51,6 +51,9 @@ pub(crate) fn router(
         "Whether the data folder lies on an encrypted file system",
         Info::new(labels),
     );
+    let accelerator = site.accelerator.clone();
+    let own = registry.sub_registry_with_prefix("cordon");
+    accelerator::register(own, move || accelerator.status());
     let ends = Arc::new(Ends::register(&mut registry, site));
     let registry = Arc::new(registry);
     Router::new()

@@ -173,6 +173,9 @@ pub(crate) fn health(site: &Site, now: OffsetDateTime) -> Health {
         let warning = format!("{overdue} emergencies were not approved by a second person in time");
         health.warnings.push(warning);
     }
+    let accelerator = site.accelerator.status();
+    let unused = accelerator.and_then(|status| status.warning());
+    health.warnings.extend(unused);
     let room = centre::DiskRoom::of(&site.data, site.config.intake.reserved_bytes);
     assess_disk(room, &mut health);
     health

@@ -229,19 +229,29 @@ fn refused(failure: &Failure) -> StepError {
     }
 }
 
-/// Whether the registry could not act, whoever asks.
+/// Whether the registry could not act, whoever asks and for what; of everything else the person is told why.
 const fn is_fault(error: &RegistryError) -> bool {
-    !matches!(
+    matches!(
         error,
-        RegistryError::UnknownSerial { .. }
-            | RegistryError::UnknownHolder { .. }
-            | RegistryError::Holder(_)
-            | RegistryError::Transition { .. }
-            | RegistryError::DeviceName(_)
-            | RegistryError::Issue(_)
-            | RegistryError::NotCovered(_)
-            | RegistryError::ApprovalRequired
-            | RegistryError::Request(_)
+        RegistryError::Store(_)
+            | RegistryError::Corrupt(_)
+            | RegistryError::Audit(_)
+            | RegistryError::Log(_)
+            | RegistryError::Together(_)
+            | RegistryError::Interrupted
+            | RegistryError::Io { .. }
+            | RegistryError::File(_)
+            | RegistryError::Random
+            | RegistryError::Key(_)
+            | RegistryError::NoKey(_)
+            | RegistryError::Certificate(_)
+            | RegistryError::Trust(_)
+            | RegistryError::Crl(_)
+            | RegistryError::Archive(_)
+            | RegistryError::Clock(_)
+            | RegistryError::Directory(_)
+            | RegistryError::NoDirectory
+            | RegistryError::Sealed
     )
 }
 

@@ -16,6 +16,7 @@ mod opening;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use accelerator::Accelerator;
 use access::PolicyDecisionPoint;
 use audit::{AuditSink, SharedLog};
 use centre::Centre;
@@ -51,6 +52,8 @@ pub(crate) struct Site {
     pub(crate) audit_pool: Pool,
     /// The latest time that was known.
     pub(crate) clock: ClockFloor,
+    /// Engines for media and signatures.
+    pub(crate) accelerator: Accelerator,
 }
 
 impl Site {

@@ -24,7 +24,9 @@
 //! medium index `ffffffff`, no plaintext) covers that hash, M, N and the SHA-256 of the manifest
 //! envelope, so that nobody without the media key can alter any byte.
 
-use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use std::sync::Arc;
+
+use offload_policy::{AeadMessage, AesGcm, Policy};
 
 use crate::digest::{SHA256_LEN, Sha256Digest};
 
@@ -46,6 +48,8 @@ pub const CHUNK_LEN: usize = 64 * 1024;
 /// Bytes that each chunk grows by.
 pub const TAG_LEN: usize = 16;
 
+/// Bytes of a nonce of AES-GCM.
+const NONCE_LEN: usize = 12;
 const FOOTER_MEDIUM: u32 = u32::MAX;
 const MAX_COUNTER: u64 = (1 << 56) - 1;
 
@@ -70,20 +74,20 @@ pub const fn chunk_count(size: u64) -> u64 {
     if full == 0 { 1 } else { full }
 }
 
-/// Encrypts and decrypts the chunks of one block.
+/// Encrypts and decrypts the chunks of one block, with the engine that a policy chooses.
 pub(crate) struct ChunkCipher {
-    key: LessSafeKey,
+    key: AesGcm,
     prefix_sha256: [u8; SHA256_LEN],
 }
 
 impl ChunkCipher {
     pub(crate) fn new(
+        policy: &Arc<Policy>,
         key: &[u8; KEY_LEN],
         prefix_sha256: &Sha256Digest,
     ) -> Result<Self, CipherFailure> {
-        let key = UnboundKey::new(&AES_256_GCM, key).map_err(|_| CipherFailure)?;
         Ok(Self {
-            key: LessSafeKey::new(key),
+            key: AesGcm::with_library(policy, key).map_err(|_| CipherFailure)?,
             prefix_sha256: *prefix_sha256.as_bytes(),
         })
     }
@@ -96,15 +100,16 @@ impl ChunkCipher {
         last: bool,
         chunk: &mut [u8],
     ) -> Result<[u8; TAG_LEN], CipherFailure> {
-        let tag = self
-            .key
-            .seal_in_place_separate_tag(
-                nonce(medium, counter, last)?,
-                Aad::from(self.prefix_sha256),
-                chunk,
-            )
-            .map_err(|_| CipherFailure)?;
-        tag.as_ref().try_into().map_err(|_| CipherFailure)
+        let mut messages = [AeadMessage {
+            nonce: nonce(medium, counter, last)?,
+            aad: &self.prefix_sha256,
+            data: chunk,
+            tag: [0; TAG_LEN],
+            outcome: Ok(()),
+        }];
+        self.key.seal_batch(&mut messages);
+        let [AeadMessage { tag, outcome, .. }] = messages;
+        outcome.map(|()| tag).map_err(|_| CipherFailure)
     }
 
     /// Decrypts `chunk_and_tag` in place; the result is the plaintext inside of it.
@@ -115,14 +120,19 @@ impl ChunkCipher {
         last: bool,
         chunk_and_tag: &'a mut [u8],
     ) -> Result<&'a [u8], CipherFailure> {
-        self.key
-            .open_in_place(
-                nonce(medium, counter, last)?,
-                Aad::from(self.prefix_sha256),
-                chunk_and_tag,
-            )
-            .map(|plaintext| &*plaintext)
-            .map_err(|_| CipherFailure)
+        let (chunk, tag) = chunk_and_tag
+            .split_last_chunk_mut::<TAG_LEN>()
+            .ok_or(CipherFailure)?;
+        let mut messages = [AeadMessage {
+            nonce: nonce(medium, counter, last)?,
+            aad: &self.prefix_sha256,
+            data: &mut *chunk,
+            tag: *tag,
+            outcome: Ok(()),
+        }];
+        self.key.open_batch(&mut messages);
+        let [AeadMessage { outcome, .. }] = messages;
+        outcome.map(|()| &*chunk).map_err(|_| CipherFailure)
     }
 
     fn footer_aad(&self, footer: &FooterLengths, manifest_envelope: &Sha256Digest) -> Vec<u8> {
@@ -142,16 +152,12 @@ impl ChunkCipher {
         let aad = self.footer_aad(lengths, manifest_envelope);
         let tag = self
             .key
-            .seal_in_place_separate_tag(
-                nonce(FOOTER_MEDIUM, 0, true)?,
-                Aad::from(aad.as_slice()),
-                &mut [],
-            )
+            .seal(nonce(FOOTER_MEDIUM, 0, true)?, &aad, &mut [])
             .map_err(|_| CipherFailure)?;
         let mut out = Vec::with_capacity(FOOTER_LEN);
         out.extend_from_slice(&lengths.media_len.to_be_bytes());
         out.extend_from_slice(&lengths.manifest_len.to_be_bytes());
-        out.extend_from_slice(tag.as_ref());
+        out.extend_from_slice(&tag);
         out.extend_from_slice(FOOTER_MAGIC);
         Ok(out)
     }
@@ -163,30 +169,20 @@ impl ChunkCipher {
         manifest_envelope: &Sha256Digest,
     ) -> Result<(), CipherFailure> {
         let aad = self.footer_aad(&footer.lengths, manifest_envelope);
-        let mut tag = footer.tag;
-        self.key
-            .open_in_place(
-                nonce(FOOTER_MEDIUM, 0, true)?,
-                Aad::from(aad.as_slice()),
-                &mut tag,
-            )
-            .map(|_| ())
-            .map_err(|_| CipherFailure)
+        let nonce = nonce(FOOTER_MEDIUM, 0, true)?;
+        let opened = self.key.open(nonce, &aad, &mut [], &footer.tag);
+        opened.map_err(|_| CipherFailure)
     }
 }
 
-fn nonce(medium: u32, counter: u64, last: bool) -> Result<Nonce, CipherFailure> {
+fn nonce(medium: u32, counter: u64, last: bool) -> Result<[u8; NONCE_LEN], CipherFailure> {
     if counter > MAX_COUNTER {
         return Err(CipherFailure);
     }
     let value =
         (u128::from(medium) << 64) | (u128::from(counter) << 8) | u128::from(u8::from(last));
     let bytes = value.to_be_bytes();
-    let bytes: [u8; NONCE_LEN] = bytes
-        .last_chunk::<NONCE_LEN>()
-        .copied()
-        .ok_or(CipherFailure)?;
-    Ok(Nonce::assume_unique_for_key(bytes))
+    bytes.last_chunk().copied().ok_or(CipherFailure)
 }
 
 /// The lengths that the footer tells.
@@ -270,7 +266,7 @@ mod tests {
 
     #[test]
     fn nonces_differ_in_every_part() {
-        let bytes = |m, c, l| nonce(m, c, l).unwrap().as_ref().to_vec();
+        let bytes = |m, c, l| nonce(m, c, l).unwrap();
         assert_eq!(bytes(1, 2, true), [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 2, 1]);
         assert_eq!(
             bytes(u32::MAX, MAX_COUNTER, false),
@@ -291,7 +287,7 @@ mod tests {
             }
         );
         let hash = Sha256Digest::of(b"prefix");
-        let cipher = ChunkCipher::new(&[7; KEY_LEN], &hash).unwrap();
+        let cipher = ChunkCipher::new(&Policy::software(), &[7; KEY_LEN], &hash).unwrap();
         let lengths = FooterLengths {
             media_len: 5,
             manifest_len: 6,

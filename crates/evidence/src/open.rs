@@ -6,7 +6,9 @@
 //! chain and the signing time found here.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::sync::Arc;
 
+use offload_policy::Policy;
 use pki::cert::CertificateChain;
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
@@ -156,13 +158,23 @@ impl OpenError {
 /// Opens blocks with one or more recipient keys, for instance the current and the previous one.
 pub struct Opener {
     keys: Vec<RecipientKey>,
+    engines: Arc<Policy>,
 }
 
 impl Opener {
     /// Makes an opener that tries `keys`.
     #[must_use]
     pub fn new(keys: Vec<RecipientKey>) -> Self {
-        Self { keys }
+        Self {
+            keys,
+            engines: Policy::software(),
+        }
+    }
+
+    /// Has media decrypted by the engines of this policy; by software unless given.
+    #[must_use]
+    pub fn with_engines(self, engines: Arc<Policy>) -> Self {
+        Self { engines, ..self }
     }
 
     /// Checks and decrypts everything but the media.
@@ -205,9 +217,11 @@ impl Opener {
             part: EnvelopePart::Key,
             source: CmsError::KeyUnwrap,
         })?;
-        ChunkCipher::new(key, &outline.prefix_sha256).map_err(|_| OpenError::Envelope {
-            part: EnvelopePart::Key,
-            source: CmsError::KeyUnwrap,
+        ChunkCipher::new(&self.engines, key, &outline.prefix_sha256).map_err(|_| {
+            OpenError::Envelope {
+                part: EnvelopePart::Key,
+                source: CmsError::KeyUnwrap,
+            }
         })
     }
 

@@ -5,8 +5,10 @@
 //! signed, and signature and content are encrypted together, so a network observer learns neither.
 
 use std::io::{self, Read, Write};
+use std::sync::Arc;
 
 use aws_lc_rs::rand;
+use offload_policy::Policy;
 use pki::cert::{Certificate, CertificateChain};
 use pki::clearance::Clearance;
 use pki::key::PrivateKey;
@@ -114,6 +116,7 @@ pub struct Sealer {
     chain: CertificateChain,
     recipients: Vec<Certificate>,
     device: String,
+    engines: Arc<Policy>,
 }
 
 impl Sealer {
@@ -139,7 +142,14 @@ impl Sealer {
             chain,
             recipients,
             device,
+            engines: Policy::software(),
         })
+    }
+
+    /// Has media encrypted by the engines of this policy; by software unless given.
+    #[must_use]
+    pub fn with_engines(self, engines: Arc<Policy>) -> Self {
+        Self { engines, ..self }
     }
 
     /// The device's name, as it stands in manifests.
@@ -230,7 +240,7 @@ impl Sealer {
         hash.update(&envelope);
         out.write_all(&prefix).map_err(SealError::Write)?;
         out.write_all(&envelope).map_err(SealError::Write)?;
-        ChunkCipher::new(&key, &hash.finish()).map_err(|_| SealError::Crypto)
+        ChunkCipher::new(&self.engines, &key, &hash.finish()).map_err(|_| SealError::Crypto)
     }
 
     fn write_manifest(

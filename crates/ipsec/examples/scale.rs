@@ -65,6 +65,7 @@ fn parameters(number: usize, now_limits: Lifetime) -> SaParameters {
     key[..8].copy_from_slice(&(number as u64).to_be_bytes());
     SaParameters {
         engine: offload::Engine::default(),
+        accelerator: None,
         spi: Spi::new(0x1000 + u32::try_from(number).unwrap()).unwrap(),
         protocol: Protocol::Esp(Suite::new(Encryption::AesGcm128, None).unwrap()),
         keys: KeyMaterial::new(&key, &[]),

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use offload::transform::Direction;
-use offload::{Authenticator, Engine, Integrity, KeyMaterial, Suite, SuiteError, Transform};
+use offload::{
+    Accelerator, Authenticator, Engine, Integrity, KeyMaterial, Suite, SuiteError, Transform,
+};
 
 use crate::ah;
 use crate::drops::DropCause;
@@ -95,6 +97,8 @@ pub struct SaParameters {
     pub lifetime: Lifetime,
     /// Whose code encrypts.
     pub engine: Engine,
+    /// A device that packets of ESP are offered to before that code does the others.
+    pub accelerator: Option<Arc<dyn Accelerator>>,
 }
 
 /// Why an association cannot be.
@@ -138,13 +142,14 @@ impl Protection {
         }
         let extended = parameters.extended_sequence;
         Ok(match parameters.protocol {
-            Protocol::Esp(suite) => Self::Esp(Transform::with_engine(
-                suite,
-                &parameters.keys,
-                extended,
-                direction,
-                parameters.engine,
-            )?),
+            Protocol::Esp(suite) => {
+                let (keys, engine) = (&parameters.keys, parameters.engine);
+                let transform = Transform::with_engine(suite, keys, extended, direction, engine)?;
+                Self::Esp(match &parameters.accelerator {
+                    Some(accelerator) => transform.with_accelerator(&**accelerator, keys),
+                    None => transform,
+                })
+            }
             Protocol::Ah(_) if parameters.encapsulation.is_some() => {
                 return Err(SaError::AhInUdp);
             }

@@ -23,75 +23,82 @@ pub struct Cost {
     pub device: Option<Duration>,
 }
 
-/// Costs of one operation, and the size from which the device is taken.
-pub(crate) struct BreakEven {
-    costs: [Cost; SIZES.len()],
-    /// The device is the quicker one at this size.
-    quicker: [bool; SIZES.len()],
+/// Costs of one thing to do, and which of both does it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Choice {
+    pub(crate) software: Option<Duration>,
+    pub(crate) device: Option<Duration>,
+    /// The device is the quicker one.
+    pub(crate) quicker: bool,
 }
 
-impl BreakEven {
-    pub(crate) fn new() -> Self {
-        Self {
-            costs: SIZES.map(|size| Cost {
-                size,
-                software: None,
-                device: None,
-            }),
-            quicker: [false; SIZES.len()],
-        }
+impl Choice {
+    /// Takes measured costs over and decides.
+    pub(crate) fn measured(&mut self, software: Duration, device: Duration) {
+        self.software = Some(software);
+        self.device = Some(device);
+        self.decide();
     }
 
+    /// Takes the time over that the device needed once more.
+    pub(crate) fn observe(&mut self, took: Duration) {
+        self.device = self.device.map(|old| (old * MEMORY + took) / (MEMORY + 1));
+        self.decide();
+    }
+
+    /// Between the two bounds it stays as it was.
+    fn decide(&mut self) {
+        let (Some(software), Some(device)) = (self.software, self.device) else {
+            return;
+        };
+        if device * 100 < software * ENTER {
+            self.quicker = true;
+        } else if device > software {
+            self.quicker = false;
+        }
+    }
+}
+
+/// Costs of one operation, and the size from which the device is taken.
+#[derive(Default)]
+pub(crate) struct BreakEven([Choice; SIZES.len()]);
+
+impl BreakEven {
     pub(crate) fn costs(&self) -> [Cost; SIZES.len()] {
-        self.costs
+        std::array::from_fn(|index| {
+            let choice = self.0.get(index).copied().unwrap_or_default();
+            Cost {
+                size: SIZES.get(index).copied().unwrap_or_default(),
+                software: choice.software,
+                device: choice.device,
+            }
+        })
     }
 
     /// Takes the measured cost of a size over and decides for it.
     pub(crate) fn measured(&mut self, index: usize, software: Duration, device: Duration) {
-        if let Some(cost) = self.costs.get_mut(index) {
-            cost.software = Some(software);
-            cost.device = Some(device);
+        if let Some(choice) = self.0.get_mut(index) {
+            choice.measured(software, device);
         }
-        self.decide(index);
     }
 
     /// Takes the time over that the device needed for a message of `len` bytes.
     pub(crate) fn observe(&mut self, len: usize, took: Duration) {
-        let Some(index) = SIZES.iter().rposition(|&size| size <= len) else {
+        let index = SIZES.iter().rposition(|&size| size <= len);
+        let Some((index, size)) = index.and_then(|index| Some((index, SIZES.get(index)?))) else {
             return;
         };
-        let Some(cost) = self.costs.get_mut(index) else {
-            return;
-        };
-        // A message between two sizes counts as much as one of the lower size. No duration of a
-        // request is near a 2^32nd of what this can hold.
-        let scaled = took.mul_f64(cost.size as f64 / len as f64);
-        cost.device = cost
-            .device
-            .map(|old| (old * MEMORY + scaled) / (MEMORY + 1));
-        self.decide(index);
-    }
-
-    /// Decides for one size: between the two bounds it stays as it was.
-    fn decide(&mut self, index: usize) {
-        let (Some(cost), Some(quicker)) = (self.costs.get(index), self.quicker.get_mut(index))
-        else {
-            return;
-        };
-        let (Some(software), Some(device)) = (cost.software, cost.device) else {
-            return;
-        };
-        if device * 100 < software * ENTER {
-            *quicker = true;
-        } else if device > software {
-            *quicker = false;
+        if let Some(choice) = self.0.get_mut(index) {
+            // A message between two sizes counts as much as one of the lower size. No duration of a
+            // request is near a 2^32nd of what this can hold.
+            choice.observe(took.mul_f64(*size as f64 / len as f64));
         }
     }
 
     /// The least size from which the device is quicker at every measured size; none if it is not so
     /// at the largest.
     pub(crate) fn from(&self) -> Option<usize> {
-        let slower = self.quicker.iter().rposition(|quicker| !quicker);
+        let slower = self.0.iter().rposition(|choice| !choice.quicker);
         SIZES.get(slower.map_or(0, |index| index + 1)).copied()
     }
 }
@@ -106,7 +113,7 @@ mod tests {
 
     /// Software takes a nanosecond a byte, the device 2000 and a quarter of a nanosecond a byte.
     fn measured() -> BreakEven {
-        let mut table = BreakEven::new();
+        let mut table = BreakEven::default();
         for (index, size) in SIZES.into_iter().enumerate() {
             let size = size as u64;
             table.measured(index, nanos(size), nanos(2000 + size / 4));
@@ -116,7 +123,7 @@ mod tests {
 
     #[test]
     fn break_even_lies_where_the_device_becomes_quicker() {
-        assert_eq!(BreakEven::new().from(), None);
+        assert_eq!(BreakEven::default().from(), None);
         assert_eq!(measured().from(), Some(4096));
     }
 

@@ -95,6 +95,12 @@ pub trait Device: Send + Sync {
     /// [`DeviceError`].
     fn run(&self, request: &Request<'_>) -> Result<Zeroizing<Vec<u8>>, DeviceError>;
 
+    /// Carries requests of one key out, several at the same time where the device can; a result for each, in
+    /// their order.
+    fn run_batch(&self, requests: &[Request<'_>]) -> Vec<Result<Zeroizing<Vec<u8>>, DeviceError>> {
+        requests.iter().map(|request| self.run(request)).collect()
+    }
+
     /// Overwrites the key with this number, if the device holds it.
     fn forget(&self, id: u64);
 

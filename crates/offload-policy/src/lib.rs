@@ -8,6 +8,8 @@
 //! policy, and [`RsaKey`] signs under it. The former keep whatever connects two pieces of a stream on this side, so that each piece can
 //! go another way and the bytes are the same.
 //!
+//! [`PacketEngine`] offers packets of a tunnel to the device, a batch at a time.
+//!
 //! A device is not trusted. Tags are compared here. Its first fault, missed deadline, wrong length or
 //! wrong result puts it in quarantine ([`Quarantine`]) for the policy's lifetime, and software does
 //! that request again. Software computes a random sample of the device's results a second time: the
@@ -23,20 +25,26 @@
 mod batch;
 mod break_even;
 mod device;
+mod gcm;
 mod hmac;
+mod measure;
 mod operation;
+mod packets;
 mod policy;
 mod rsa;
 mod settings;
 mod software;
 mod stream;
+mod trial;
 
 pub use crate::batch::{AeadMessage, CipherMessage, MacMessage};
 pub use crate::break_even::{Cost, SIZES};
 pub use crate::device::{Device, DeviceError, DeviceKey, Request};
+pub use crate::gcm::AesGcm;
 pub use crate::hmac::{Hash, Hmac};
 pub use crate::operation::Operation;
-pub use crate::policy::{Counters, Policy, Quarantine};
+pub use crate::packets::PacketEngine;
+pub use crate::policy::{Counters, Policy, Quarantine, Requests};
 pub use crate::rsa::{RsaKey, RsaNumbers, RsaPadding, SignedHash};
 pub use crate::settings::{Selection, Settings};
-pub use crate::stream::{AesCbc, AesCtr, AesGcm, Direction, MessageError};
+pub use crate::stream::{AesCbc, AesCtr, Direction, MessageError};

@@ -12,14 +12,13 @@ use crate::device::{Device, DeviceError, DeviceKey, Request};
 use crate::operation::Operation;
 use crate::settings::{Selection, Settings};
 use crate::software::SoftwareKey;
+use crate::trial::Trial;
 
 const OPERATIONS: usize = Operation::ALL.len();
 /// A size that no message has: the device is not taken.
 const NEVER: usize = usize::MAX;
-/// Bytes of the keys with which a device is measured: all operations have such keys.
-const MEASURED_KEY: usize = 16;
-/// Computations of which the quickest counts when a cost is measured: others were interrupted.
-const REPETITIONS: u32 = 3;
+/// Bytes of the moduli of RSA, each with costs of its own: they grow with the third power.
+const MODULI: [usize; 3] = [256, 384, 512];
 
 /// The reason for which a device is used no more.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,6 +44,22 @@ pub enum Quarantine {
     },
 }
 
+/// Requests of one operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Requests {
+    /// Those that the device did.
+    pub device: u64,
+    /// Signatures, and messages of batches, that software did. Single messages are not counted: that would cost
+    /// small ones more than the choice.
+    pub software: u64,
+}
+
+#[derive(Default)]
+struct Counted {
+    device: AtomicU64,
+    software: AtomicU64,
+}
+
 /// Numbers for whoever watches a policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -58,9 +73,20 @@ pub struct Counters {
     pub checked: u64,
 }
 
+/// The engine for a signature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SignWith {
+    Software,
+    Device,
+    /// Both, to compare what they cost.
+    Both,
+}
+
 struct State {
     selection: Selection,
     tables: [BreakEven; OPERATIONS],
+    /// Costs of signatures, by [`MODULI`].
+    signatures: [Trial; MODULI.len()],
     quarantine: Option<Quarantine>,
 }
 
@@ -85,7 +111,7 @@ pub struct Policy {
     under_way: AtomicUsize,
     congested: AtomicBool,
     random: AtomicU64,
-    device_count: AtomicU64,
+    counted: [Counted; OPERATIONS],
     busy_count: AtomicU64,
     repeated_count: AtomicU64,
     checked_count: AtomicU64,
@@ -115,13 +141,14 @@ impl Policy {
             from: std::array::from_fn(|_| AtomicUsize::new(NEVER)),
             state: Mutex::new(State {
                 selection: settings.selection,
-                tables: std::array::from_fn(|_| BreakEven::new()),
+                tables: Default::default(),
+                signatures: Default::default(),
                 quarantine: None,
             }),
             under_way: AtomicUsize::new(0),
             congested: AtomicBool::new(false),
             random: AtomicU64::new(u64::from_le_bytes(seed)),
-            device_count: AtomicU64::new(0),
+            counted: Default::default(),
             busy_count: AtomicU64::new(0),
             repeated_count: AtomicU64::new(0),
             checked_count: AtomicU64::new(0),
@@ -131,6 +158,15 @@ impl Policy {
         }
         policy.publish(&policy.state());
         Arc::new(policy)
+    }
+
+    /// A policy without a device.
+    pub fn software() -> Arc<Self> {
+        let settings = Settings {
+            selection: Selection::Software,
+            ..Settings::default()
+        };
+        Self::new(None, settings)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -148,6 +184,11 @@ impl Policy {
                 // One operation of RSA is worth more than any message of a cipher.
                 Selection::From(_) if operation == Operation::RsaPrivate => 0,
                 Selection::From(size) => size,
+                Selection::Measured if operation == Operation::RsaPrivate => {
+                    let signatures = MODULI.iter().zip(&state.signatures);
+                    let mut quicker = signatures.filter(|(_, trial)| trial.choice.quicker);
+                    quicker.next().map_or(NEVER, |(size, _)| *size)
+                }
                 Selection::Measured => table.from().unwrap_or(NEVER),
             };
             from.store(size, Ordering::Relaxed);
@@ -159,6 +200,11 @@ impl Policy {
         let mut state = self.state();
         state.selection = selection;
         self.publish(&state);
+    }
+
+    /// The settings that it was made with.
+    pub(crate) const fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     /// The device, if there is one.
@@ -177,20 +223,55 @@ impl Policy {
         (from != NEVER).then_some(from)
     }
 
-    /// What was measured for an operation, by size.
+    /// What was measured for signatures, by bytes of the modulus.
+    pub fn signature_costs(&self) -> [Cost; MODULI.len()] {
+        let state = self.state();
+        std::array::from_fn(|index| {
+            let trial = state.signatures.get(index).copied().unwrap_or_default();
+            Cost {
+                size: MODULI.get(index).copied().unwrap_or_default(),
+                software: trial.choice.software,
+                device: trial.choice.device,
+            }
+        })
+    }
+
+    /// What was measured for an operation on messages, by size.
     pub fn costs(&self, operation: Operation) -> [Cost; SIZES.len()] {
         let state = self.state();
         let table = state.tables.get(operation.index());
-        table.map_or_else(|| BreakEven::new().costs(), BreakEven::costs)
+        table.map_or_else(|| BreakEven::default().costs(), BreakEven::costs)
     }
 
     /// Counts since the start.
     pub fn counters(&self) -> Counters {
         Counters {
-            device: self.device_count.load(Ordering::Relaxed),
+            device: Operation::ALL
+                .iter()
+                .map(|operation| self.requests(*operation).device)
+                .sum(),
             busy: self.busy_count.load(Ordering::Relaxed),
             repeated: self.repeated_count.load(Ordering::Relaxed),
             checked: self.checked_count.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Requests of an operation since the start.
+    pub fn requests(&self, operation: Operation) -> Requests {
+        let counted = self.counted.get(operation.index());
+        counted.map_or_else(Requests::default, |counted| Requests {
+            device: counted.device.load(Ordering::Relaxed),
+            software: counted.software.load(Ordering::Relaxed),
+        })
+    }
+
+    /// Counts what software did, once for a batch.
+    pub(crate) fn count_software(&self, operation: Operation, requests: usize) {
+        if requests > 0
+            && let Some(counted) = self.counted.get(operation.index())
+        {
+            let requests = u64::try_from(requests).unwrap_or(u64::MAX);
+            counted.software.fetch_add(requests, Ordering::Relaxed);
         }
     }
 
@@ -211,8 +292,11 @@ impl Policy {
 
     pub(crate) fn set_aside(&self, reason: Quarantine) {
         let mut state = self.state();
-        // The first reason is the cause of what follows.
-        let reason = state.quarantine.get_or_insert(reason).clone();
+        if state.quarantine.is_some() {
+            // The first reason is the cause of what follows: of several requests under way, each may fail.
+            return;
+        }
+        state.quarantine = Some(reason.clone());
         self.publish(&state);
         drop(state);
         if let Some(device) = &self.device {
@@ -220,14 +304,20 @@ impl Policy {
         }
     }
 
-    fn enter(&self) -> Option<UnderWay<'_>> {
+    /// A place at the device for so many requests of one caller; none if others have all places.
+    fn enter(&self, requests: usize) -> Option<UnderWay<'_>> {
         let before = self.under_way.fetch_add(1, Ordering::Relaxed);
         let entered = UnderWay(self);
-        if before >= self.settings.queue_full.max(1) {
+        let full = before >= self.settings.queue_full.max(1);
+        if full {
             self.congested.store(true, Ordering::Relaxed);
+        }
+        if full || (before > 0 && self.congested.load(Ordering::Relaxed)) {
+            let requests = u64::try_from(requests).unwrap_or(u64::MAX);
+            self.busy_count.fetch_add(requests, Ordering::Relaxed);
             return None;
         }
-        (before == 0 || !self.congested.load(Ordering::Relaxed)).then_some(entered)
+        Some(entered)
     }
 
     /// Offers a request to the device. Nothing of the caller's is changed.
@@ -244,18 +334,10 @@ impl Policy {
         each: bool,
         right: impl FnOnce(&[u8]) -> bool,
     ) -> Outcome {
-        let Some(device) = &self.device else {
+        let Some(device) = self.device.as_ref().filter(|_| self.fits(request)) else {
             return Outcome::Software;
         };
-        let len = request.data.len();
-        let fits = len
-            .checked_add(request.aad.len())
-            .is_some_and(|total| total <= device.max_len());
-        if len == 0 || !fits || self.state().quarantine.is_some() {
-            return Outcome::Software;
-        }
-        let Some(entered) = self.enter() else {
-            self.busy_count.fetch_add(1, Ordering::Relaxed);
+        let Some(entered) = self.enter(1) else {
             return Outcome::Software;
         };
         let alone = self.under_way.load(Ordering::Relaxed) == 1;
@@ -263,13 +345,75 @@ impl Policy {
         let result = device.run(request);
         let took = started.elapsed();
         drop(entered);
+        let outcome = self.settle(request, result, each, right);
+        if alone && matches!(outcome, Outcome::Done(_)) {
+            self.observe(request.operation, request.data.len(), took);
+        }
+        outcome
+    }
+
+    /// Offers requests of one key together, of which the device may have several under way; an outcome for each.
+    #[cold]
+    pub(crate) fn offer_batch(
+        &self,
+        requests: &[Request<'_>],
+        software: &SoftwareKey,
+    ) -> Vec<Outcome> {
+        let Some(device) = &self.device else {
+            return requests.iter().map(|_| Outcome::Software).collect();
+        };
+        let fit: Vec<bool> = requests.iter().map(|one| self.fits(one)).collect();
+        let accepted = requests.iter().zip(&fit).filter(|(_, fits)| **fits);
+        let accepted: Vec<Request<'_>> = accepted.map(|(one, _)| *one).collect();
+        // A batch is one caller's, and takes one place.
+        let Some(entered) = self.enter(accepted.len()) else {
+            return requests.iter().map(|_| Outcome::Software).collect();
+        };
+        let alone = self.under_way.load(Ordering::Relaxed) == 1;
+        let started = Instant::now();
+        let mut results = device.run_batch(&accepted).into_iter();
+        let took = started.elapsed();
+        drop(entered);
+        let outcomes: Vec<Outcome> = requests
+            .iter()
+            .zip(fit)
+            .map(|(request, fits)| {
+                let result = if fits { results.next() } else { None };
+                let right = |bytes: &[u8]| agrees(request, software, bytes);
+                result.map_or(Outcome::Software, |result| {
+                    self.settle(request, result, false, right)
+                })
+            })
+            .collect();
+        let all = outcomes.iter().all(|one| matches!(one, Outcome::Done(_)));
+        if let (true, true, Some((first, count))) = (alone, all, alike(requests)) {
+            self.observe(first.operation, first.data.len(), took / count);
+        }
+        outcomes
+    }
+
+    /// Whether a request can be one for the device.
+    fn fits(&self, request: &Request<'_>) -> bool {
+        let len = request.data.len();
+        let total = len.checked_add(request.aad.len());
+        let most = self.device.as_ref().map_or(0, |device| device.max_len());
+        len != 0 && total.is_some_and(|total| total <= most) && self.state().quarantine.is_none()
+    }
+
+    /// What the caller gets of a device's result.
+    fn settle(
+        &self,
+        request: &Request<'_>,
+        result: Result<Zeroizing<Vec<u8>>, DeviceError>,
+        each: bool,
+        right: impl FnOnce(&[u8]) -> bool,
+    ) -> Outcome {
         let operation = request.operation;
         let reason = match result {
             Ok(bytes) => match self.accept(request, each, right, bytes) {
                 Ok(bytes) => {
-                    self.device_count.fetch_add(1, Ordering::Relaxed);
-                    if alone {
-                        self.observe(operation, len, took);
+                    if let Some(counted) = self.counted.get(operation.index()) {
+                        counted.device.fetch_add(1, Ordering::Relaxed);
                     }
                     return Outcome::Done(bytes);
                 }
@@ -318,20 +462,54 @@ impl Policy {
         Ok(bytes)
     }
 
-    /// True while nothing is known about the cost of an operation that is measured with its first key.
-    pub(crate) fn measures(&self, operation: Operation) -> bool {
-        let state = self.state();
-        let table = state.tables.get(operation.index());
-        state.selection == Selection::Measured
-            && state.quarantine.is_none()
-            && table.is_some_and(|table| table.costs().iter().all(|cost| cost.device.is_none()))
+    /// The engine for a signature with a modulus of `size` bytes that begins now.
+    pub(crate) fn sign_with(&self, size: usize, now: Instant) -> SignWith {
+        let mut state = self.state();
+        if self.device.is_none() || state.quarantine.is_some() {
+            return SignWith::Software;
+        }
+        let index = MODULI.iter().position(|modulus| *modulus == size);
+        let trial = index.and_then(|index| state.signatures.get_mut(index));
+        let quicker = trial.as_ref().is_some_and(|trial| trial.choice.quicker);
+        match (state.selection, index) {
+            (Selection::Software, _) | (_, None) => SignWith::Software,
+            (Selection::From(_), _) => SignWith::Device,
+            (Selection::Measured, Some(index)) => {
+                let trial = state.signatures.get_mut(index);
+                match trial.is_some_and(|trial| trial.begin(now)) {
+                    true => SignWith::Both,
+                    false if quicker => SignWith::Device,
+                    false => SignWith::Software,
+                }
+            }
+        }
     }
 
-    /// Takes over what an operation costs that has one size only.
-    pub(crate) fn measured(&self, operation: Operation, software: Duration, device: Duration) {
+    /// Takes over what a signature with a modulus of `size` bytes cost with both engines.
+    pub(crate) fn signed_with_both(&self, size: usize, software: Duration, device: Duration) {
+        self.change_signature(size, |trial| trial.end(software, device));
+    }
+
+    fn change_signature(&self, size: usize, change: impl FnOnce(&mut Trial)) {
+        let mut state = self.state();
+        let trials = MODULI.iter().zip(&mut state.signatures);
+        let mut trials = trials.filter(|(modulus, _)| **modulus == size);
+        if let Some((_, trial)) = trials.next() {
+            change(trial);
+        }
+        self.publish(&state);
+    }
+
+    /// Takes over what a message of one of the measured sizes costs with both engines.
+    pub(crate) fn measured(
+        &self,
+        operation: Operation,
+        index: usize,
+        (software, device): (Duration, Duration),
+    ) {
         let mut state = self.state();
         if let Some(table) = state.tables.get_mut(operation.index()) {
-            (0..SIZES.len()).for_each(|index| table.measured(index, software, device));
+            table.measured(index, software, device);
         }
         self.publish(&state);
     }
@@ -350,6 +528,9 @@ impl Policy {
     }
 
     fn observe(&self, operation: Operation, len: usize, took: Duration) {
+        if operation == Operation::RsaPrivate {
+            return self.change_signature(len, |trial| trial.choice.observe(took));
+        }
         let mut state = self.state();
         if state.selection != Selection::Measured {
             return;
@@ -359,111 +540,15 @@ impl Policy {
         }
         self.publish(&state);
     }
+}
 
-    /// Measures what device and software cost, and chooses by that.
-    ///
-    /// Takes no longer than the settings allow, and the request that is then under way. Sizes that
-    /// were not reached count as slower with the device. Other threads may go on meanwhile, and make
-    /// the figures worse.
-    pub fn measure(&self) {
-        let Some(device) = &self.device else { return };
-        let end = Instant::now() + self.settings.measuring;
-        let data = vec![0x5a; SIZES.iter().copied().max().unwrap_or(0)];
-        let mut key = [0; MEASURED_KEY];
-        let _ = aws_lc_rs::rand::fill(&mut key);
-        let keys: Vec<_> = Operation::MESSAGES
-            .into_iter()
-            .filter_map(|operation| {
-                let on_device = self.device_key(operation, &key)?;
-                Some((operation, SoftwareKey::new(operation, &key)?, on_device))
-            })
-            .collect();
-        for (index, size) in SIZES.into_iter().enumerate() {
-            for (operation, software, key) in &keys {
-                let Some(data) = data.get(..size).filter(|_| size <= device.max_len()) else {
-                    continue;
-                };
-                if Instant::now() >= end || self.quarantine().is_some() {
-                    return;
-                }
-                self.measure_one(index, *operation, software, key, data, end);
-            }
-        }
-    }
-
-    fn measure_one(
-        &self,
-        index: usize,
-        operation: Operation,
-        software: &SoftwareKey,
-        key: &DeviceKey,
-        data: &[u8],
-        end: Instant,
-    ) {
-        let iv = [0x1f; 16];
-        let iv = match operation {
-            Operation::GcmSeal | Operation::GcmOpen => iv.get(..12),
-            Operation::HmacSha1 | Operation::HmacSha256 => Some(&[][..]),
-            _ => Some(&iv[..]),
-        };
-        let (Some(iv), Some(device)) = (iv, &self.device) else {
-            return;
-        };
-        let mut request = Request {
-            operation,
-            key,
-            iv,
-            aad: &[],
-            data,
-            tag: &[],
-        };
-        // A message to open is one that was sealed before.
-        let sealed;
-        if operation == Operation::GcmOpen {
-            let seal = Request {
-                operation: Operation::GcmSeal,
-                ..request
-            };
-            let Some(bytes) = software.result(&seal) else {
-                return;
-            };
-            sealed = bytes;
-            let Some((data, tag)) = sealed.split_at_checked(data.len()) else {
-                return;
-            };
-            request = Request {
-                data,
-                tag,
-                ..request
-            };
-        }
-        let mut best = (Duration::MAX, Duration::MAX);
-        for round in 0..REPETITIONS {
-            if round > 0 && Instant::now() >= end {
-                break;
-            }
-            let started = Instant::now();
-            let expected = software.result(&request);
-            best.0 = best.0.min(started.elapsed());
-            let started = Instant::now();
-            let result = device.run(&request);
-            best.1 = best.1.min(started.elapsed());
-            match (result, expected) {
-                (Ok(bytes), Some(expected)) if bool::from(bytes.ct_eq(&expected)) => {}
-                (Ok(_), _) => return self.set_aside(Quarantine::Result(operation)),
-                (Err(DeviceError::Busy), _) => return,
-                (Err(DeviceError::Tag), _) => return self.set_aside(Quarantine::Tag(operation)),
-                (Err(DeviceError::Failed(error)), _) => {
-                    return self.set_aside(Quarantine::Failed(error.to_string()));
-                }
-            }
-        }
-        let mut state = self.state();
-        if let Some(table) = state.tables.get_mut(operation.index()) {
-            table.measured(index, best.0, best.1);
-        }
-        self.publish(&state);
-    }
+/// The first request and their number, if none is much longer or shorter than the first.
+fn alike<'a, 'b>(requests: &'a [Request<'b>]) -> Option<(&'a Request<'b>, u32)> {
+    let first = requests.first()?;
+    let len = first.data.len();
+    let near = |one: &Request<'_>| (len / 2..=len.saturating_mul(2)).contains(&one.data.len());
+    let count = u32::try_from(requests.len()).ok()?;
+    requests.iter().all(near).then_some((first, count))
 }
 
 /// Compares a device's result with software's.

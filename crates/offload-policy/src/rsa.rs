@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 use crate::device::{DeviceKey, Request};
 use crate::operation::Operation;
-use crate::policy::{Outcome, Policy};
+use crate::policy::{Outcome, Policy, SignWith};
 use crate::stream::MessageError;
 
 /// Bytes of the public exponent in a device's key.
@@ -173,17 +173,24 @@ impl RsaKey {
     ) -> Result<Vec<u8>, MessageError> {
         let refused = MessageError::Length(digest.len());
         let digest = Digest::import_less_safe(digest, hash.algorithm()).map_err(|_| refused)?;
-        if self.policy.measures(Operation::RsaPrivate) && self.device.is_some() {
-            return self.sign_with_both(padding, hash, &digest);
+        let engine = match self.device {
+            Some(_) => self.policy.sign_with(self.size(), Instant::now()),
+            None => SignWith::Software,
+        };
+        match engine {
+            SignWith::Both => return self.sign_with_both(padding, hash, &digest),
+            SignWith::Device => {
+                if let Some(signature) = self.on_device(padding, hash, &digest) {
+                    return Ok(signature);
+                }
+            }
+            SignWith::Software => {}
         }
-        let offered = self.size() >= self.policy.from(Operation::RsaPrivate);
-        if offered && let Some(signature) = self.on_device(padding, hash, &digest) {
-            return Ok(signature);
-        }
+        self.policy.count_software(Operation::RsaPrivate, 1);
         self.by_software(padding, hash, &digest)
     }
 
-    /// The first signature under a policy that measures: nothing is known before there is a key.
+    /// A signature by which the engines are compared. That of software goes out.
     fn sign_with_both(
         &self,
         padding: RsaPadding,
@@ -196,7 +203,7 @@ impl RsaKey {
         let started = Instant::now();
         if self.on_device(padding, hash, digest).is_some() {
             self.policy
-                .measured(Operation::RsaPrivate, software, started.elapsed());
+                .signed_with_both(self.size(), software, started.elapsed());
         }
         Ok(signature)
     }

@@ -40,15 +40,7 @@ impl SoftwareKey {
     /// A key for an operation; none if it has a wrong length.
     pub(crate) fn new(operation: Operation, key: &[u8]) -> Option<Self> {
         Some(match operation {
-            Operation::GcmSeal | Operation::GcmOpen => {
-                let encryption = match key.len() {
-                    16 => Encryption::AesGcm128,
-                    24 => Encryption::AesGcm192,
-                    32 => Encryption::AesGcm256,
-                    _ => return None,
-                };
-                Self::Gcm(Aead::new(encryption, key, Engine::Fastest).ok()?)
-            }
+            Operation::GcmSeal | Operation::GcmOpen => return Self::gcm(key, Engine::Fastest),
             Operation::CbcEncrypt => Self::CbcEncrypt(EncryptingKey::cbc(unbound(key)?).ok()?),
             Operation::CbcDecrypt => Self::CbcDecrypt(DecryptingKey::cbc(unbound(key)?).ok()?),
             Operation::Ctr => Self::Ctr(EncryptingKey::ctr(unbound(key)?).ok()?),
@@ -60,6 +52,17 @@ impl SoftwareKey {
             // Keys of RSA are numbers, and not of this kind.
             Operation::RsaPrivate => return None,
         })
+    }
+
+    /// A key of AES-GCM for one of the processor's engines; none if it has a wrong length.
+    pub(crate) fn gcm(key: &[u8], engine: Engine) -> Option<Self> {
+        let encryption = match key.len() {
+            16 => Encryption::AesGcm128,
+            24 => Encryption::AesGcm192,
+            32 => Encryption::AesGcm256,
+            _ => return None,
+        };
+        Aead::new(encryption, key, engine).ok().map(Self::Gcm)
     }
 
     /// Encrypts in place with AES-GCM.

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::batch::{AeadMessage, CipherMessage};
+use crate::batch::CipherMessage;
 use crate::device::{DeviceKey, Request};
 use crate::operation::Operation;
-use crate::policy::{Outcome, Policy, Quarantine};
-use crate::software::{BLOCK, SoftwareKey, TAG};
+use crate::policy::{Outcome, Policy};
+use crate::software::{BLOCK, SoftwareKey};
 
 /// A message that cannot be processed; it is unchanged, unless its tag was wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,8 +46,18 @@ impl Keys {
         operation: Operation,
         key: &[u8],
     ) -> Result<Self, MessageError> {
+        Self::beside(policy, operation, key, SoftwareKey::new(operation, key))
+    }
+
+    /// The same with a software key that was made already; none of a wrong length is.
+    pub(crate) fn beside(
+        policy: &Policy,
+        operation: Operation,
+        key: &[u8],
+        software: Option<SoftwareKey>,
+    ) -> Result<Self, MessageError> {
         Ok(Self {
-            software: SoftwareKey::new(operation, key).ok_or(MessageError::Key(key.len()))?,
+            software: software.ok_or(MessageError::Key(key.len()))?,
             device: policy.device_key(operation, key),
         })
     }
@@ -396,202 +406,4 @@ fn offer_counted(
         counter = counter.wrapping_add((piece.len() / BLOCK) as u128);
     }
     Ok(())
-}
-
-/// A key of AES-GCM with nonces of 12 bytes and tags of 16. Copies have the same key.
-#[derive(Clone)]
-pub struct AesGcm {
-    policy: Arc<Policy>,
-    keys: Arc<Keys>,
-}
-
-impl AesGcm {
-    /// Sets up a key of 16, 24 or 32 bytes.
-    ///
-    /// # Errors
-    /// [`MessageError::Key`].
-    pub fn new(policy: &Arc<Policy>, key: &[u8]) -> Result<Self, MessageError> {
-        Ok(Self {
-            policy: Arc::clone(policy),
-            keys: Arc::new(Keys::new(policy, Operation::GcmSeal, key)?),
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn seal_on_device(
-        &self,
-        nonce: &[u8],
-        aad: &[u8],
-        data: &mut [u8],
-        tag: &mut [u8; TAG],
-    ) -> bool {
-        let Some(key) = &self.keys.device else {
-            return false;
-        };
-        let request = Request {
-            operation: Operation::GcmSeal,
-            key,
-            iv: nonce,
-            aad,
-            data,
-            tag: &[],
-        };
-        let Outcome::Done(result) = self.policy.offer(&request, &self.keys.software) else {
-            return false;
-        };
-        let Some((text, made)) = result.split_last_chunk() else {
-            return false;
-        };
-        data.copy_from_slice(text);
-        *tag = *made;
-        true
-    }
-
-    /// Opens in place if the outcome is that it is done; else the data are as before.
-    #[cold]
-    #[inline(never)]
-    fn open_on_device(
-        &self,
-        nonce: &[u8],
-        aad: &[u8],
-        data: &mut [u8],
-        tag: &[u8; TAG],
-    ) -> Outcome {
-        let Some(key) = &self.keys.device else {
-            return Outcome::Software;
-        };
-        let request = Request {
-            operation: Operation::GcmOpen,
-            key,
-            iv: nonce,
-            aad,
-            data,
-            tag,
-        };
-        let outcome = self.policy.offer(&request, &self.keys.software);
-        if let Outcome::Done(result) = &outcome {
-            data.copy_from_slice(result);
-        }
-        outcome
-    }
-
-    /// Encrypts in place; the tag.
-    ///
-    /// No nonce may be used twice with a key.
-    ///
-    /// # Errors
-    /// [`MessageError::Length`].
-    #[inline]
-    pub fn seal(
-        &self,
-        nonce: [u8; 12],
-        aad: &[u8],
-        data: &mut [u8],
-    ) -> Result<[u8; TAG], MessageError> {
-        let mut tag = [0; TAG];
-        self.seal_into(nonce, aad, data, &mut tag)?;
-        Ok(tag)
-    }
-
-    /// Encrypts in place and writes the tag where it belongs, which saves small messages its copies.
-    ///
-    /// # Errors
-    /// [`MessageError::Length`].
-    #[inline]
-    pub fn seal_into(
-        &self,
-        nonce: [u8; 12],
-        aad: &[u8],
-        data: &mut [u8],
-        tag: &mut [u8; TAG],
-    ) -> Result<(), MessageError> {
-        let from = self.policy.from(Operation::GcmSeal);
-        self.seal_from(from, nonce, aad, data, tag)
-    }
-
-    /// Encrypts messages, for all of which the policy is asked once; each has then its tag and its outcome.
-    ///
-    /// No nonce may be used twice with a key.
-    #[inline]
-    pub fn seal_batch(&self, messages: &mut [AeadMessage<'_>]) {
-        let from = self.policy.from(Operation::GcmSeal);
-        for message in messages {
-            let AeadMessage {
-                nonce, aad, data, ..
-            } = message;
-            message.outcome = self.seal_from(from, *nonce, aad, data, &mut message.tag);
-        }
-    }
-
-    #[inline]
-    fn seal_from(
-        &self,
-        from: usize,
-        nonce: [u8; 12],
-        aad: &[u8],
-        data: &mut [u8],
-        tag: &mut [u8; TAG],
-    ) -> Result<(), MessageError> {
-        if data.len() >= from && self.seal_on_device(&nonce, aad, data, tag) {
-            return Ok(());
-        }
-        let len = data.len();
-        let sealed = self.keys.software.seal(nonce, aad, data, tag);
-        sealed.ok_or(MessageError::Length(len))
-    }
-
-    /// Verifies and decrypts in place.
-    ///
-    /// # Errors
-    /// [`MessageError::Tag`]; the data are then undefined.
-    #[inline]
-    pub fn open(
-        &self,
-        nonce: [u8; 12],
-        aad: &[u8],
-        data: &mut [u8],
-        tag: &[u8; TAG],
-    ) -> Result<(), MessageError> {
-        let from = self.policy.from(Operation::GcmOpen);
-        self.open_from(from, nonce, aad, data, tag)
-    }
-
-    /// Verifies and decrypts messages with their tags, for all of which the policy is asked once.
-    ///
-    /// Each has its outcome: with [`MessageError::Tag`] its data are undefined.
-    #[inline]
-    pub fn open_batch(&self, messages: &mut [AeadMessage<'_>]) {
-        let from = self.policy.from(Operation::GcmOpen);
-        for message in messages {
-            let AeadMessage {
-                nonce, aad, data, ..
-            } = message;
-            message.outcome = self.open_from(from, *nonce, aad, data, &message.tag);
-        }
-    }
-
-    #[inline]
-    fn open_from(
-        &self,
-        from: usize,
-        nonce: [u8; 12],
-        aad: &[u8],
-        data: &mut [u8],
-        tag: &[u8; TAG],
-    ) -> Result<(), MessageError> {
-        let mut doubted = false;
-        if data.len() >= from {
-            match self.open_on_device(&nonce, aad, data, tag) {
-                Outcome::Done(_) => return Ok(()),
-                Outcome::WrongTag => doubted = true,
-                Outcome::Software => {}
-            }
-        }
-        let opened = self.keys.software.open(nonce, aad, data, tag);
-        if doubted && opened.is_some() {
-            self.policy.set_aside(Quarantine::Tag(Operation::GcmOpen));
-        }
-        opened.ok_or(MessageError::Tag)
-    }
 }

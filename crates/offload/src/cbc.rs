@@ -9,9 +9,9 @@ use zeroize::Zeroize;
 
 use crate::engine::Engine;
 use crate::kernels::{CbcKernel, LANES, Text, prefetch};
+use crate::layout::{Direction, HEADER_LEN};
 use crate::slot::Slot;
 use crate::suite::{Encryption, SuiteError};
-use crate::transform::{Direction, HEADER_LEN};
 
 /// Bytes of a block and of an initialisation vector.
 const BLOCK: usize = 16;
@@ -103,9 +103,7 @@ impl Cbc {
         if let Self::Legacy(cipher) = self {
             return cipher.seal(buffer, slots, icv_len);
         }
-        for group in slots.chunks_mut(LANES) {
-            self.write_ivs(buffer, group);
-        }
+        self.write_ivs(buffer, slots);
         if let Self::VectorEncrypt(kernel) = self {
             let valid = slots.iter().filter(|slot| slot.valid);
             let mut texts = valid.map(|slot| Text {
@@ -136,9 +134,17 @@ impl Cbc {
         }
     }
 
+    /// Writes initialisation vectors, which [`Self::seal`] does too: the same ones.
+    ///
     /// The encrypted sequence number: unique because the number is, unpredictable because the
     /// cipher is (NIST SP 800-38A, appendix C).
-    fn write_ivs(&self, buffer: &mut [u8], group: &mut [Slot]) {
+    pub(crate) fn write_ivs(&self, buffer: &mut [u8], slots: &mut [Slot]) {
+        for group in slots.chunks_mut(LANES) {
+            self.write_ivs_of(buffer, group);
+        }
+    }
+
+    fn write_ivs_of(&self, buffer: &mut [u8], group: &mut [Slot]) {
         let mut ivs = [[0; BLOCK]; LANES];
         for (iv, slot) in ivs.iter_mut().zip(&*group) {
             let (number, _) = iv.split_at_mut(8);

@@ -2,6 +2,15 @@
 
 use crate::mac::sequence_upper;
 
+/// Direction in which a key is used. One key protects packets in one direction only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// [`Transform::seal`](crate::Transform::seal) may be called.
+    Seal,
+    /// [`Transform::open`](crate::Transform::open) may be called.
+    Open,
+}
+
 /// Bytes of SPI and sequence number.
 pub const HEADER_LEN: usize = 8;
 

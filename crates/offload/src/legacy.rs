@@ -8,9 +8,9 @@ use des::cipher::{
     BlockCipher, BlockDecrypt, BlockDecryptMut, BlockEncrypt, BlockEncryptMut, InnerIvInit, KeyInit,
 };
 
+use crate::layout::{Direction, HEADER_LEN};
 use crate::slot::Slot;
 use crate::suite::{Encryption, SuiteError};
-use crate::transform::{Direction, HEADER_LEN};
 
 /// Bytes of a block and of an initialisation vector.
 const BLOCK: usize = 8;

@@ -10,6 +10,7 @@
 //! - [`mac`] makes and checks the integrity value of AH packets: [`mac::Authenticator`].
 //! - [`Aead`] and [`Ccm`] protect messages of any kind, with a nonce and associated data of the caller's;
 //!   [`Ctr`] encrypts them, [`Xcbc`] authenticates them.
+//! - [`device`] is what a crypto device has to be for packets to be offered to it.
 //!
 //! What this crate is not: it knows where a packet's header, initialisation vector and integrity
 //! value lie, and nothing else of IPsec: no addresses, no windows, no policies.
@@ -24,6 +25,7 @@ mod block;
 mod cbc;
 mod ccm;
 mod ctr;
+pub mod device;
 pub mod engine;
 mod jobs;
 mod kernels;
@@ -41,6 +43,7 @@ mod xcbc;
 pub use aead::Aead;
 pub use ccm::Ccm;
 pub use ctr::Ctr;
+pub use device::Accelerator;
 pub use engine::Engine;
 pub use kernels::prefetch;
 pub use mac::Authenticator;

@@ -13,10 +13,11 @@ use crate::aead::Aead;
 use crate::cbc::Cbc;
 use crate::ccm::Ccm;
 use crate::ctr::Ctr;
+use crate::device::{Accelerator, Offloaded};
 use crate::engine::{self, Engine};
 use crate::kernels::prefetch;
 use crate::layout::Aad;
-pub use crate::layout::HEADER_LEN;
+pub use crate::layout::{Direction, HEADER_LEN};
 use crate::mac::{Authenticator, sequence_upper};
 use crate::slot::Slot;
 use crate::suite::{Encryption, KeyMaterial, Mode, Suite, SuiteError, check_len};
@@ -24,21 +25,13 @@ use crate::suite::{Encryption, KeyMaterial, Mode, Suite, SuiteError, check_len};
 /// Bytes of the integrity value of AES-GMAC.
 const GMAC_ICV: usize = 16;
 
-/// Direction in which a key is used. One key protects packets in one direction only.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// [`Transform::seal`] may be called.
-    Seal,
-    /// [`Transform::open`] may be called.
-    Open,
-}
-
 /// The packet protection of one direction of one security association.
 pub struct Transform {
     suite: Suite,
     extended: bool,
     direction: Direction,
     protection: Protection,
+    offloaded: Option<Box<Offloaded>>,
 }
 
 enum Protection {
@@ -154,7 +147,17 @@ impl Transform {
             extended,
             direction,
             protection,
+            offloaded: None,
         })
+    }
+
+    /// Offers packets to a device before software does the others; nothing changes if it does not have the algorithms.
+    #[must_use]
+    pub fn with_accelerator(mut self, accelerator: &dyn Accelerator, keys: &KeyMaterial) -> Self {
+        let (suite, extended) = (self.suite, self.extended);
+        self.offloaded =
+            Offloaded::new(accelerator, suite, keys, extended, self.direction).map(Box::new);
+        self
     }
 
     /// Name of the engine, `library`, `avx512` or both; for people and logs.
@@ -219,6 +222,25 @@ impl Transform {
     /// (NIST SP 800-38A, appendix C).
     pub fn seal(&self, buffer: &mut [u8], slots: &mut [Slot]) {
         self.check(buffer, slots, Direction::Seal);
+        let Some(offloaded) = &self.offloaded else {
+            self.encrypt(buffer, slots);
+            return self.sign(buffer, slots);
+        };
+        if let Protection::Separate {
+            cipher: Some(Cipher::Cbc(cipher)),
+            ..
+        } = &self.protection
+            && offloaded.encrypts()
+        {
+            cipher.write_ivs(buffer, slots);
+        }
+        offloaded.seal(buffer, slots, |buffer, slots| self.encrypt(buffer, slots));
+        offloaded.sign(buffer, slots, |buffer, slots| self.sign(buffer, slots));
+    }
+
+    /// Encrypts, and writes the ICV of a mode that does both.
+    #[inline]
+    fn encrypt(&self, buffer: &mut [u8], slots: &mut [Slot]) {
         match &self.protection {
             Protection::Combined { cipher, salt } => {
                 each_valid(buffer, slots, |packet, sequence| {
@@ -233,14 +255,21 @@ impl Transform {
                     self.seal_gmac(cipher, *salt, packet, sequence)
                 });
             }
-            Protection::Separate { cipher, mac } => {
+            Protection::Separate { cipher, .. } => {
                 if let Some(cipher) = cipher {
                     cipher.seal(buffer, slots, self.suite.icv_len());
                 }
-                mac.sign_esp(buffer, slots);
             }
             #[cfg(feature = "unprotected")]
             Protection::Nothing => {}
+        }
+    }
+
+    /// Writes the ICV of a MAC.
+    #[inline]
+    fn sign(&self, buffer: &mut [u8], slots: &mut [Slot]) {
+        if let Protection::Separate { mac, .. } = &self.protection {
+            mac.sign_esp(buffer, slots);
         }
     }
 
@@ -248,6 +277,25 @@ impl Transform {
     /// packet's bytes are undefined afterwards.
     pub fn open(&self, buffer: &mut [u8], slots: &mut [Slot]) {
         self.check(buffer, slots, Direction::Open);
+        let Some(offloaded) = &self.offloaded else {
+            self.verify(buffer, slots);
+            return self.decrypt(buffer, slots);
+        };
+        offloaded.verify(buffer, slots, |buffer, slots| self.verify(buffer, slots));
+        offloaded.open(buffer, slots, |buffer, slots| self.decrypt(buffer, slots));
+    }
+
+    /// Checks the ICV of a MAC.
+    #[inline]
+    fn verify(&self, buffer: &mut [u8], slots: &mut [Slot]) {
+        if let Protection::Separate { mac, .. } = &self.protection {
+            mac.verify_esp(buffer, slots);
+        }
+    }
+
+    /// Decrypts, and checks the ICV of a mode that does both.
+    #[inline]
+    fn decrypt(&self, buffer: &mut [u8], slots: &mut [Slot]) {
         match &self.protection {
             Protection::Combined { cipher, salt } => {
                 each_valid(buffer, slots, |packet, sequence| {
@@ -262,8 +310,7 @@ impl Transform {
                     self.open_gmac(cipher, *salt, packet, sequence)
                 });
             }
-            Protection::Separate { cipher, mac } => {
-                mac.verify_esp(buffer, slots);
+            Protection::Separate { cipher, .. } => {
                 if let Some(cipher) = cipher {
                     cipher.open(buffer, slots, self.suite.icv_len());
                 }

@@ -5,6 +5,7 @@
 
 mod algorithm;
 mod encrypted;
+mod engine;
 mod error;
 mod listed;
 pub(crate) mod ml_dsa;
@@ -25,6 +26,7 @@ use aws_lc_rs::{agreement, rsa};
 use const_oid::db::rfc5912::RSA_ENCRYPTION;
 use der::Decode;
 use der::asn1::Any;
+use offload_policy::RsaKey;
 use pkcs8::PrivateKeyInfo;
 use spki::{AlgorithmIdentifierOwned, SubjectPublicKeyInfoOwned};
 use zeroize::Zeroizing;
@@ -59,6 +61,8 @@ struct Inner {
 #[derive(Clone)]
 pub struct PrivateKey {
     inner: Arc<Inner>,
+    /// The same key under a policy that may have a device sign.
+    engine: Option<Arc<RsaKey>>,
 }
 
 /// Finds the first part of a PEM text with this label, its two lines of dashes included.
@@ -159,6 +163,7 @@ impl PrivateKey {
                 spki,
                 pair,
             }),
+            engine: None,
         })
     }
 
@@ -192,6 +197,9 @@ impl PrivateKey {
     /// # Errors
     /// [`KeyError::Sign`] if the library fails.
     pub fn sign(&self, message: &[u8]) -> Result<Vec<u8>, KeyError> {
+        if let Some(key) = &self.engine {
+            return engine::sign(key, message);
+        }
         let rng = SystemRandom::new();
         match &self.inner.pair {
             KeyPairKind::Ecdsa(pair) => pair

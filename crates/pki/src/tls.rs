@@ -285,7 +285,10 @@ fn certified_key(
     chain: &CertificateChain,
     key: &PrivateKey,
 ) -> Result<Arc<CertifiedKey>, TlsError> {
-    let signer = provider::sign::any_supported_type(&key_der(key)).map_err(TlsError::Identity)?;
+    let signer = match key.tls_key() {
+        Some(signer) => signer,
+        None => provider::sign::any_supported_type(&key_der(key)).map_err(TlsError::Identity)?,
+    };
     let certified = CertifiedKey::new(chain.ders().to_vec(), signer);
     certified.keys_match().map_err(TlsError::Identity)?;
     Ok(Arc::new(certified))

@@ -148,11 +148,11 @@ pub struct SubjectView {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct RequestForm {
-    /// `issue`, `invite`, `renew`, `revoke`, `recover`, `holder`, `person` or `profile`.
+    /// `issue`, `invite`, `renew`, `revoke`, `recover`, `holder`, `person`, `profile` or `authority`.
     pub act: String,
     /// `person`, `device`, `gateway` or `server`.
     pub holder: String,
-    /// User id, or name of a device, gateway or server.
+    /// User id, or name of a device, gateway, server or authority.
     pub name: String,
     /// Certification request in PEM.
     pub csr: String,

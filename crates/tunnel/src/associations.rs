@@ -50,6 +50,7 @@ pub fn associations(config: &StaticConfig, now: Instant) -> Result<Vec<SaPair>, 
         }),
         lifetime: Lifetime::default(),
         engine: config.path.engine.into(),
+        accelerator: None,
     };
     let options = OutboundOptions {
         outer_headers: if in_udp && !config.is_transport() {

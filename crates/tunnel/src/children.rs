@@ -13,15 +13,17 @@ mod liveness;
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ipsec::dataplane::{DataPlane, Event};
 use ipsec::sa::{
     InboundOptions, InboundSa, Mode, OutboundOptions, OutboundSa, OuterHeaders, SaError, SaHandle,
-    Spi,
+    SaParameters, Spi,
 };
 use ipsec::selector::Selector;
 use ipsec::spd::{Action, Policy, PolicyId};
+use offload::Accelerator;
 
 use crate::child_sa::{ChildCommand, ChildEvent, ChildSa, EventSink, TrapId};
 use crate::outer::{NextHop, Outer, PathMtu};
@@ -53,7 +55,7 @@ pub struct Install {
 }
 
 impl Install {
-    /// A Child SA for each of several workers.
+    /// A Child SA for each of several workers, whose packets are offered to a device where there is one.
     ///
     /// # Errors
     /// Where algorithms, keys and modes do not go together.
@@ -61,7 +63,12 @@ impl Install {
         child: &ChildSa,
         now: Instant,
         workers: NonZeroUsize,
+        accelerator: Option<&Arc<dyn Accelerator>>,
     ) -> Result<Vec<Self>, SaError> {
+        let with_device = |parameters: &SaParameters| SaParameters {
+            accelerator: accelerator.cloned(),
+            ..parameters.clone()
+        };
         let in_udp = child.outbound.encapsulation.is_some();
         let tunnel = matches!(child.outbound.mode, Mode::Tunnel(_));
         let options = OutboundOptions {
@@ -78,8 +85,10 @@ impl Install {
             selectors: child.selectors.clone(),
             ..InboundOptions::default()
         };
-        let inbound = InboundSa::for_workers(&child.inbound, &inbound_options, now, workers)?;
-        let outbound = OutboundSa::for_workers(&child.outbound, options, now, workers)?;
+        let inbound = with_device(&child.inbound);
+        let inbound = InboundSa::for_workers(&inbound, &inbound_options, now, workers)?;
+        let outbound = with_device(&child.outbound);
+        let outbound = OutboundSa::for_workers(&outbound, options, now, workers)?;
         let pairs = inbound.into_iter().zip(outbound);
         let install = |(inbound, outbound)| Self {
             inbound,

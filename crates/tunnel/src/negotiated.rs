@@ -2,8 +2,10 @@
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
 
 use ipsec::dataplane::DataPlane;
+use offload::Accelerator;
 use sys::tun::Tun;
 
 use crate::capture::Capture;
@@ -35,6 +37,8 @@ pub struct Settings<'a> {
     pub transport: bool,
     /// Mark of outer packets, where they go to the same addresses as inner ones.
     pub mark: Option<u32>,
+    /// Device to which packets are offered.
+    pub accelerator: Option<Arc<dyn Accelerator>>,
     /// Seed of the data plane's hash tables.
     pub seed: u64,
 }
@@ -75,7 +79,9 @@ pub async fn start(
     let made = made
         .map(|(queues, socket)| worker(settings, queues, socket, reports))
         .collect::<Result<_, _>>()?;
-    Workers::new(made).map_err(failed)
+    let (workers, handle) = Workers::new(made).map_err(failed)?;
+    let accelerator = settings.accelerator.clone();
+    Ok((workers, handle.with_accelerator(accelerator)))
 }
 
 fn worker(

@@ -20,6 +20,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use offload::Accelerator;
 use sys::privileges;
 use sys::tun::Tun;
 
@@ -48,6 +49,8 @@ pub struct WorkersHandle {
     workers: Arc<[WorkerHandle]>,
     /// Where sequence numbers of manual keys are reserved.
     store: Option<ReservationStore>,
+    /// Device to which packets under negotiated keys are offered.
+    accelerator: Option<Arc<dyn Accelerator>>,
 }
 
 impl WorkersHandle {
@@ -55,6 +58,14 @@ impl WorkersHandle {
     pub(crate) fn with_store(self, store: ReservationStore) -> Self {
         Self {
             store: Some(store),
+            ..self
+        }
+    }
+
+    /// The same, which has packets under negotiated keys offered to a device.
+    pub(crate) fn with_accelerator(self, accelerator: Option<Arc<dyn Accelerator>>) -> Self {
+        Self {
+            accelerator,
             ..self
         }
     }
@@ -128,7 +139,7 @@ impl NegotiatedKeying for WorkersHandle {
     fn prepare(&self, child: &ChildSa, now: Instant) -> Result<PreparedChild, Refusal> {
         // There is one at least.
         let count = NonZeroUsize::new(self.workers.len()).unwrap_or(NonZeroUsize::MIN);
-        let installs = Install::for_workers(child, now, count)?;
+        let installs = Install::for_workers(child, now, count, self.accelerator.as_ref())?;
         let workers = Arc::clone(&self.workers);
         Ok(PreparedChild::new(move || {
             for (worker, install) in workers.iter().zip(installs) {
@@ -189,6 +200,7 @@ impl Workers {
         let handle = WorkersHandle {
             workers: copies?.into(),
             store: None,
+            accelerator: None,
         };
         Ok((Self { workers, handles }, handle))
     }

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
 
+use accelerator::AcceleratorConfig;
 use pki::ocsp::OcspPolicy;
 use pki::ocsp::client::MAX_RESPONDERS;
 use tunnel::config::{
@@ -65,6 +66,8 @@ pub struct DaemonConfig {
     /// Without it peers get no tickets.
     pub session_tickets: Option<PathBuf>,
     pub metrics: Option<MetricsConfig>,
+    /// Crypto device to which packets are offered.
+    pub accelerator: Option<AcceleratorConfig>,
     /// Switches for finding out what goes wrong.
     #[serde(default)]
     pub debug: DebugConfig,
@@ -87,6 +90,9 @@ impl DaemonConfig {
         match self {
             _ if self.debug.capture.is_some() => {
                 Some("[debug] capture: use tcpdump on the interface")
+            }
+            _ if self.accelerator.is_some() => {
+                Some("[accelerator]: the kernel takes devices by drivers of its own")
             }
             _ if !matches!(self.path.dscp, DscpConfig::Copy | DscpConfig::Fixed(0)) => {
                 Some("[path] dscp is \"copy\" or 0")

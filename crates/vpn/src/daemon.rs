@@ -9,6 +9,7 @@ use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
+use accelerator::Accelerator;
 use audit::journal::{Journal, JournalOptions};
 use ikev2::CrashSecret;
 use keyhost::secret_file;
@@ -53,6 +54,7 @@ pub struct DaemonHandle {
     inbox: Inbox,
     plane: Arc<dyn NegotiatedKeying>,
     trust: SyncSender<TrustJob>,
+    accelerator: Accelerator,
 }
 
 impl DaemonHandle {
@@ -75,7 +77,11 @@ impl DaemonHandle {
             .map(|sa| ((&*sa.direction, sa.spi.as_str()), sa.amount.bytes))
             .collect();
         fill_bytes(&mut ike, &bytes);
-        Some(DaemonStatus { path, ike: *ike })
+        Some(DaemonStatus {
+            path,
+            ike: *ike,
+            accelerator: self.accelerator.status(),
+        })
     }
 
     /// Takes revocation lists (DER) over; peers that they name lose their tunnels.
@@ -261,7 +267,12 @@ pub async fn start(
     let inbox = Inbox::new(input);
     let name = config.interface.name.clone();
     let over = Arc::new(AtomicBool::new(false));
-    let (mut threads, plane) = packet_path(&loaded, esp, &inbox, &over, seed).await?;
+    // Before the interface: measuring takes a while, and packets would wait for it.
+    let device = config.accelerator.clone();
+    let device = device.map(|device| device.beside(folder));
+    let accelerator = Accelerator::open(device.as_ref());
+    let packets = accelerator.packets();
+    let (mut threads, plane) = packet_path(&loaded, esp, &inbox, &over, packets, seed).await?;
     let kernel = config.backend == BackendConfig::Kernel;
     let tcp = match config.uses_tcp() {
         true => Some(tcp_connections(config, listener, &inbox, &over).map_err(failed)?),
@@ -370,6 +381,7 @@ pub async fn start(
         inbox,
         plane,
         trust,
+        accelerator,
     };
     Ok((threads, handle))
 }
@@ -412,6 +424,7 @@ async fn packet_path(
     esp: Vec<UdpSocket>,
     inbox: &Inbox,
     over: &Arc<AtomicBool>,
+    accelerator: Option<Arc<dyn offload::Accelerator>>,
     seed: u64,
 ) -> Result<(Vec<Thread>, Arc<dyn NegotiatedKeying>), StartError> {
     let config = &loaded.config;
@@ -430,6 +443,7 @@ async fn packet_path(
                 native: config.path.encapsulation != Carrier::Udp,
                 transport: loaded.has_transport(),
                 mark: outer_mark(loaded),
+                accelerator,
                 seed,
             };
             let reports = InboxReports(inbox.clone());

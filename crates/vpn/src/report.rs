@@ -21,6 +21,9 @@ pub struct DaemonStatus {
     #[serde(flatten)]
     pub path: Snapshot,
     pub ike: IkeStatus,
+    /// The crypto device that the file names.
+    #[serde(default)]
+    pub accelerator: Option<accelerator::Status>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -471,6 +474,8 @@ pub fn openmetrics(status: DaemonStatus) -> Result<String, fmt::Error> {
     metrics::register(&mut registry, status.path);
     let negotiations = registry.sub_registry_with_prefix(metrics::PREFIX);
     negotiations.register_collector(Box::new(Negotiations(status.ike)));
+    let device = status.accelerator;
+    accelerator::register(negotiations, move || device.clone());
     metrics::encode(&registry)
 }
 

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use accelerator::AcceleratorConfig;
 use aws_lc_rs::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
 use ikev2::config::{Addresses, Mode, PeerId, RemoteAuth, Unique};
 use ikev2::wire::{Identification, TrafficSelector};
@@ -189,6 +190,7 @@ pub struct StartupConfig {
     tcp: bool,
     crash_secret: Option<PathBuf>,
     session_tickets: Option<PathBuf>,
+    accelerator: Option<AcceleratorConfig>,
 }
 
 impl ResolvedConfig {
@@ -299,6 +301,7 @@ impl ResolvedConfig {
             tcp: self.config.uses_tcp(),
             crash_secret: self.config.crash_secret.clone(),
             session_tickets: self.config.session_tickets.clone(),
+            accelerator: self.config.accelerator.clone(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use accel_engine::{MODEL_CONFIG, model};
+use accel_simulation::{MODEL_CONFIG, model};
 use offload_policy::{AesGcm, Hash, Hmac, Operation, Policy, Selection, Settings};
 
 use crate::support::{settings, software};

@@ -7,6 +7,7 @@
 
 mod faults;
 mod keys;
+mod packets;
 mod rsa;
 mod shot;
 mod support;

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use accel_engine::{Accelerator, MODEL_CONFIG, ModelBus};
+use accel_engine::Accelerator;
 use accel_model::{Cores, MontCore};
+use accel_simulation::{MODEL_CONFIG, ModelBus};
 use offload_policy::{
-    MessageError, Policy, RsaKey, RsaNumbers, RsaPadding, Selection, Settings, SignedHash,
+    MessageError, Operation, Policy, RsaKey, RsaNumbers, RsaPadding, Selection, Settings,
+    SignedHash,
 };
 
 use crate::support::{CONFIG, Fault, FaultyBus, Random, settings, software};
@@ -46,6 +48,9 @@ fn device() -> Arc<Accelerator<ModelBus>> {
     let bus = ModelBus::with_cores(&MODEL_CONFIG, cores()).unwrap();
     Arc::new(Accelerator::new("model", bus, MODEL_CONFIG).unwrap())
 }
+
+/// Signatures of both engines before one is chosen.
+const SAMPLES: u64 = 3;
 
 const HASHES: [SignedHash; 3] = [SignedHash::Sha256, SignedHash::Sha384, SignedHash::Sha512];
 
@@ -110,23 +115,40 @@ fn a_wrong_result_is_not_seen_and_the_device_is_set_aside() {
 
 #[test]
 fn what_is_measured_decides_for_the_keys_that_follow() {
+    const SIGNATURES: u64 = 8;
     let device = device();
     let settings = Settings {
         selection: Selection::Measured,
         ..Settings::default()
     };
     let policy = Policy::new(Some(device.clone()), settings);
-    let key = key(&policy);
-    for _ in 0..3 {
-        let digest = [1; 32];
+    let first = key(&policy);
+    let later = key(&policy);
+    let digest = [1; 32];
+    for number in 0..SIGNATURES {
+        let key = if number < SAMPLES { &first } else { &later };
         let signature = key
             .sign(RsaPadding::Pss, SignedHash::Sha256, &digest)
             .unwrap();
         key.verify(RsaPadding::Pss, SignedHash::Sha256, &digest, &signature)
             .unwrap();
+        if number + 1 < SAMPLES {
+            assert_eq!(
+                policy.signature_costs()[0].device,
+                None,
+                "decided too early"
+            );
+        }
     }
-    // The first signature is made by both. A simulation is never quicker.
-    assert_eq!(policy.counters().device, 1);
+    // Both make the first ones. Whatever the machine did meanwhile, what was measured decides about the others.
+    let cost = policy.signature_costs()[0];
+    let (software, on_device) = (cost.software.unwrap(), cost.device.unwrap());
+    let quicker = on_device * 100 < software * 80;
+    assert_eq!(policy.break_even(Operation::RsaPrivate).is_some(), quicker);
+    let (requests, later) = (policy.requests(Operation::RsaPrivate), SIGNATURES - SAMPLES);
+    let (by_device, by_software) = if quicker { (later, 0) } else { (0, later) };
+    assert_eq!(requests.device, SAMPLES + by_device, "{cost:?}");
+    assert_eq!(requests.software, by_software, "{cost:?}");
 }
 
 #[test]

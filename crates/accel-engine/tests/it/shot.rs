@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use accel_engine::{Accelerator, single_shot_model};
+use accel_engine::Accelerator;
+use accel_simulation::single_shot_model;
 use offload_policy::{AesCbc, AesCtr, AesGcm, Device as _, Direction, Hash, Hmac, Policy};
 
 use crate::support::{Fault, FaultyBus, Random, faulty_shots, settings, software};

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use accel_abi::Register;
 use accel_driver::{Config, ShotConfig, Transport};
-use accel_engine::{Accelerator, Bus, MODEL_CONFIG, MODEL_SHOT, ModelBus};
+use accel_engine::{Accelerator, Bus};
+use accel_simulation::{MODEL_CONFIG, MODEL_SHOT, ModelBus};
 use offload_policy::{Policy, Selection, Settings};
 
 /// Fault of the bus.
@@ -27,6 +28,8 @@ pub(crate) enum Fault {
 pub(crate) struct FaultyBus {
     bus: ModelBus,
     pub(crate) fault: Fault,
+    /// The fault that begins after so many doorbells.
+    later: Option<(usize, Fault)>,
 }
 
 impl FaultyBus {
@@ -34,7 +37,13 @@ impl FaultyBus {
         Self {
             bus,
             fault: Fault::Nothing,
+            later: None,
         }
+    }
+
+    /// Has a fault begin after so many doorbells.
+    pub(crate) fn after(&mut self, doorbells: usize, fault: Fault) {
+        self.later = Some((doorbells, fault));
     }
 }
 
@@ -60,6 +69,14 @@ impl Transport for FaultyBus {
 
     fn write_register(&mut self, register: Register, value: u32) {
         let doorbell = matches!(register, Register::PRODUCER | Register::SHOT_START);
+        self.later = match self.later {
+            Some((0, fault)) if doorbell => {
+                self.fault = fault;
+                None
+            }
+            Some((left, fault)) if doorbell => Some((left - 1, fault)),
+            later => later,
+        };
         if !doorbell || self.fault != Fault::Doorbell {
             self.bus.write_register(register, value);
         }

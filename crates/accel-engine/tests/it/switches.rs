@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use accel_engine::{MODEL_CONFIG, model};
+use accel_simulation::{MODEL_CONFIG, model};
 use offload_policy::{AesCbc, AesCtr, AesGcm, Direction, Hash, Hmac, Policy, Selection};
 
 use crate::support::{Random, settings, software};

@@ -21,6 +21,7 @@ use super::error::AgentError;
 use crate::bearer::Bearers;
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::engines::Engines;
 use crate::enrol::Enroller;
 use crate::events::{CameraEvent, EventSink, emit};
 use crate::identity::Identity;
@@ -67,6 +68,7 @@ pub(crate) struct Shared {
     pub(super) target: Target,
     /// When the site was last in contact, by the wall clock.
     pub(crate) contacted: Mutex<Option<OffsetDateTime>>,
+    pub(crate) engines: Engines,
 }
 
 impl Shared {
@@ -100,7 +102,8 @@ impl Shared {
             return Ok(Arc::clone(sealer));
         }
         let Identity { key, chain } = live.identity.clone();
-        let sealer = Arc::new(Sealer::new(key, chain, vec![chosen.certificate.clone()])?);
+        let sealer = Sealer::new(key, chain, vec![chosen.certificate.clone()])?;
+        let sealer = Arc::new(sealer.with_engines(self.engines.policy()));
         live.sealer = Some((chosen.certificate, Arc::clone(&sealer)));
         Ok(sealer)
     }

@@ -304,6 +304,7 @@ impl Stage {
                 ..Uplink::default()
             },
             bearers: vec![bearer("lte", 1, None)],
+            accelerator: None,
             enrolment: None,
         };
         Self {

@@ -1,12 +1,35 @@
 //! `cordon site`: the data of a site.
 
+use std::path::Path;
+
 use serde_json::json;
 
 use crate::cli::Site;
+use crate::control::{Request, ask_running};
 use crate::failure::{Failure, OrHint as _, Outcome};
 
 pub(crate) async fn run(command: Site, json: bool) -> Outcome {
-    let Site::Check { data } = command;
+    match command {
+        Site::Check { data } => check(&data, json).await,
+        Site::Status { data } => status(&data, json).await,
+    }
+}
+
+async fn status(data: &Path, json: bool) -> Outcome {
+    let state = ask_running(data, &Request::Status).await?;
+    let mut lines = Vec::new();
+    for (name, label) in [("problems", "problem"), ("warnings", "warning")] {
+        let found = super::list(&state, name).iter();
+        lines.extend(found.map(|one| format!("{label}: {}", one.as_str().unwrap_or_default())));
+    }
+    if lines.is_empty() {
+        lines.push("no problem and no warning".to_owned());
+    }
+    lines.extend(super::vpn_client::describe_accelerator(&state));
+    super::print(json, &state, &lines.join("\n"))
+}
+
+async fn check(data: &Path, json: bool) -> Outcome {
     let differences = centre::check::index(&data.join("centre"))
         .await
         .or_hint("cannot check the index", "give the folder of a site")?;
@@ -25,7 +48,7 @@ pub(crate) async fn run(command: Site, json: bool) -> Outcome {
         [] => "the counters and the search fit the rows".to_owned(),
         lines => lines.join("\n"),
     };
-    let encryption = crate::at_rest::examine(&data);
+    let encryption = crate::at_rest::examine(data);
     let text = format!("{text}\nencryption of the file system: {encryption}");
     let fits = differences.is_empty();
     super::print(

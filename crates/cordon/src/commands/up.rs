@@ -10,7 +10,7 @@ use commandline::stop_on_signals;
 
 /// Runs a site and says where it listens.
 pub(crate) async fn run(args: &Up, json: bool) -> Outcome {
-    let site = Site::open(&args.site).await?;
+    let site = Site::open_to_run(&args.site).await?;
     let running = Running::start(&site).await?;
     stop_on_signals(running.stop_token())?;
     let value = json!({

@@ -409,6 +409,7 @@ fn describe(state: &Value) -> String {
     if let Some(ike) = state.get("ike") {
         lines.extend(vpn_client::describe(ike));
     }
+    lines.extend(vpn_client::describe_accelerator(state));
     for sa in list(state, "associations") {
         lines.push(format!(
             "SPI {} {:<3}  {} packets, last number {}",

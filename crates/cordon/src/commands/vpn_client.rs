@@ -206,6 +206,14 @@ pub(crate) fn describe(ike: &Value) -> Vec<String> {
     lines
 }
 
+/// The accelerator's part of a state, for people.
+pub(crate) fn describe_accelerator(state: &Value) -> Vec<String> {
+    let status = state.get("accelerator").cloned().unwrap_or_default();
+    let status = serde_json::from_value::<Option<accelerator::Status>>(status);
+    let status = status.ok().flatten();
+    status.map_or_else(Vec::new, |status| status.lines())
+}
+
 /// The state as OpenMetrics text.
 pub(crate) fn to_openmetrics(state: Value) -> Outcome<String> {
     const HINT: &str = "use the same version on both sides";

@@ -69,6 +69,8 @@ fn files(table: &Table, folder: &Path) -> Files {
     files.write = keeps.into_iter().flatten().filter_map(parent).collect();
     let journal = table.get("audit").and_then(|audit| audit.get("folder"));
     files.write.extend(journal.and_then(text).map(existing));
+    let device = table.get("accelerator").and_then(|one| one.get("uio"));
+    files.write.extend(device.and_then(text));
     for name in OF_SERVICE {
         let folders = std::env::var_os(name);
         let folders = folders.iter().flat_map(std::env::split_paths);
@@ -115,6 +117,7 @@ mod tests {
         let text = r#"
             status = "run/control.sock"
             audit = { folder = "state/journal" }
+            accelerator = { uio = "/dev/uio0" }
             folders = ["more"]
             [trust]
             anchors = ["keys/ca.pem"]
@@ -130,7 +133,11 @@ mod tests {
         // Of the journal there is nothing yet.
         assert_eq!(
             found.write,
-            [home.path().join("run"), home.path().to_owned()]
+            [
+                home.path().join("run"),
+                home.path().to_owned(),
+                PathBuf::from("/dev/uio0"),
+            ]
         );
     }
 }

@@ -78,6 +78,8 @@ pub(crate) enum Request {
     /// What a verifier of custody packages must know.
     Trust,
     Openvpn(crate::openvpn::CertificateRequest),
+    /// Problems, warnings, and the accelerator.
+    Status,
     /// The current revocation lists.
     Crls,
     /// Names of devices that are not enrolled.
@@ -186,6 +188,7 @@ impl Request {
             | Self::ListAuthorities
             | Self::ListPeople
             | Self::Trust
+            | Self::Status
             | Self::Crls
             | Self::RefusedDevices
             | Self::Standings { .. }
@@ -251,6 +254,7 @@ impl Request {
             Self::Export { .. } => "export",
             Self::Trust => "trust",
             Self::Openvpn(_) => "openvpn",
+            Self::Status => "status",
             Self::Crls => "crls",
             Self::RefusedDevices => "refused-devices",
             Self::Standings { .. } => "standings",

@@ -45,7 +45,7 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(crate) async fn run(args: &Demo, json: bool) -> Outcome {
     let started = Instant::now();
     claim(&args.site.data)?;
-    let mut site = Site::open(&args.site).await?;
+    let mut site = Site::open_to_run(&args.site).await?;
     if args.site.config.is_none() {
         free_ports(&mut site);
     }

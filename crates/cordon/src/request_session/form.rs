@@ -64,6 +64,9 @@ pub(crate) fn order(form: &RequestForm) -> Result<ActOrder, String> {
             roles: words(&form.roles),
             units: words(&form.units),
         },
+        "authority" => ActOrder::Authority {
+            name: named("the name of an authority", &form.name)?,
+        },
         other => return Err(format!("there is no act called {other:?}")),
     })
 }
@@ -221,6 +224,11 @@ pub(crate) fn filled(record: &RequestRecord) -> RequestForm {
         Act::ChangeProfile { definition, .. } => RequestForm {
             act: "profile".to_owned(),
             definition: definition.clone(),
+            ..form
+        },
+        Act::AddAuthority { name, .. } => RequestForm {
+            act: "authority".to_owned(),
+            name: name.clone(),
             ..form
         },
         Act::RecoverKey { serial, .. } => RequestForm {

@@ -4,6 +4,7 @@ use pki::key::{KeyList, Passphrase};
 use std::path::Path;
 use std::sync::Arc;
 
+use accelerator::Accelerator;
 use access::PolicyDecisionPoint;
 use access_cedar::CedarRules;
 use audit::SharedLog;
@@ -29,8 +30,23 @@ use crate::registration::subject_of;
 use crate::trust_bundle::Bundles;
 
 impl Site {
-    /// Opens the site of `args`, making it when the folder is empty.
+    /// Opens the site of `args` for a command, making it when the folder is empty.
     pub(crate) async fn open(args: &SiteArgs) -> Outcome<Self> {
+        Self::open_with(args, |_| Accelerator::software()).await
+    }
+
+    /// Opens the site of `args` to run it. That takes the accelerator as well, which serves one process only.
+    pub(crate) async fn open_to_run(args: &SiteArgs) -> Outcome<Self> {
+        Self::open_with(args, |config| {
+            Accelerator::open(config.accelerator.as_ref())
+        })
+        .await
+    }
+
+    async fn open_with(
+        args: &SiteArgs,
+        accelerator: impl FnOnce(&Config) -> Accelerator,
+    ) -> Outcome<Self> {
         let config = Config::load(args.config.as_deref())?;
         let data = args.data.clone();
         durable::create_dir_all(&data).or_hint(
@@ -94,11 +110,13 @@ impl Site {
             format!("cannot make {}", folder.display()),
             "check the folder's rights",
         )?;
+        let accelerator = accelerator(&config);
         let credentials = Credentials::open(
             folder.clone(),
             secret,
             algorithm(&config.keys.leaf),
             config.site.names.clone(),
+            Arc::clone(accelerator.policy()),
             &registry,
             now,
         )
@@ -156,6 +174,7 @@ impl Site {
             portal_audit,
             audit_pool,
             clock,
+            accelerator,
         })
     }
 }

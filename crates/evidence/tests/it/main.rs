@@ -10,6 +10,7 @@
 mod block;
 mod bundle;
 mod cms;
+mod engines;
 mod export;
 mod identity;
 mod receipt;

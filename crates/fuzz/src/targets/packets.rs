@@ -49,6 +49,7 @@ fn parameters(choice: u8) -> SaParameters {
     let ends: [IpAddr; 2] = [[192, 0, 2, 1].into(), [192, 0, 2, 2].into()];
     SaParameters {
         engine: offload::Engine::default(),
+        accelerator: None,
         spi: Spi::new(0x1001).expect("not reserved"),
         protocol,
         keys,

@@ -36,6 +36,7 @@ fn receiver(encryption: Encryption, key: &[u8]) -> DataPlane {
     let (local, remote) = ("192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap());
     let parameters = SaParameters {
         engine: offload::Engine::default(),
+        accelerator: None,
         spi: Spi::new(0x0102_0304).unwrap(),
         protocol: Protocol::Esp(Suite::new(encryption, None).unwrap()),
         keys: KeyMaterial::new(key, &[]),

@@ -111,6 +111,7 @@ impl Case {
         let (local, remote) = self.ends();
         SaParameters {
             engine: offload::Engine::default(),
+            accelerator: None,
             spi: Spi::new(SPI).unwrap(),
             protocol: self.protocol,
             keys: self.keys(),

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use accel_driver::{Completion, Config};
-use accel_engine::{Accelerator, MODEL_CONFIG, ModelBus, model};
+use accel_engine::Accelerator;
+use accel_simulation::{MODEL_CONFIG, ModelBus, model};
 use offload_policy::{
     AesCbc, AesGcm, Direction, Hash, Hmac, MessageError, Policy, Selection, Settings,
 };

@@ -1,6 +1,6 @@
 //! The driver with descriptors and the one without: requests in a ring and memory, or whole in registers.
 
-use accel_engine::{MODEL_CONFIG, model, single_shot_model};
+use accel_simulation::{MODEL_CONFIG, model, single_shot_model};
 
 use super::offload::{Through, through};
 use crate::LabError;

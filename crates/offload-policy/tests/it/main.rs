@@ -8,5 +8,6 @@
 mod batches;
 mod faults;
 mod messages;
+mod packets;
 mod selection;
 mod support;

@@ -7,6 +7,7 @@
 )]
 
 mod crl;
+mod engines;
 mod files;
 mod fixture;
 mod limbo;

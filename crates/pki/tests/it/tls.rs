@@ -36,7 +36,7 @@ impl TimeProvider for Stopped {
     }
 }
 
-fn chain(
+pub(crate) fn chain(
     world: &World,
     profile: Profile,
     algorithm: KeyAlgorithm,
@@ -54,18 +54,18 @@ fn server(world: &World, mode: ClientAuth, trust: TrustStore) -> ServerTls {
 }
 
 #[derive(Debug)]
-struct Refused {
+pub(crate) struct Refused {
     client: Option<Error>,
     server: Option<Error>,
 }
 
-struct Connected {
+pub(crate) struct Connected {
     client: ClientConnection,
     server: ServerConnection,
 }
 
 /// Runs the handshake to its end and returns both sides, or what each of them complains about.
-fn handshake(
+pub(crate) fn handshake(
     client: &Arc<ClientConfig>,
     server: &Arc<ServerConfig>,
     host: &str,

@@ -51,6 +51,7 @@ impl Bench {
         let spi = |value| Spi::new(value).unwrap();
         let parameters = |spi| SaParameters {
             engine: offload::Engine::default(),
+            accelerator: None,
             spi,
             protocol: Protocol::Esp(Suite::new(Encryption::AesGcm128, None).unwrap()),
             keys: KeyMaterial::new(&[u8::try_from(number & 0xFF).unwrap(); 20], &[]),
@@ -79,7 +80,7 @@ impl Bench {
             tfc_padding: None,
             send_now,
         };
-        let installs = Install::for_workers(&child, self.now, NonZeroUsize::MIN).unwrap();
+        let installs = Install::for_workers(&child, self.now, NonZeroUsize::MIN, None).unwrap();
         let mut tables = Tables {
             plane: &mut self.plane,
             outer: &mut self.outer,

@@ -424,5 +424,6 @@ fn parameters(
         encapsulation: up.udp_encapsulation.then_some(in_udp),
         lifetime: Lifetime { soft, hard },
         engine: path.engine.into(),
+        accelerator: None,
     })
 }

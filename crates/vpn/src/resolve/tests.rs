@@ -108,6 +108,11 @@ fn resolve_error_names_place_and_reason() {
         ),
         (
             "status =",
+            "backend = \"kernel\"\naccelerator = { uio = \"/dev/uio0\" }\nstatus =",
+            "[accelerator]: the kernel takes devices by drivers of its own",
+        ),
+        (
+            "status =",
             "backend = \"kernel\"\npath = { dscp = 46 }\nstatus =",
             "dscp is \"copy\" or 0",
         ),

@@ -128,6 +128,7 @@ fn parameters(number: u32, peer: &str) -> SaParameters {
     };
     SaParameters {
         engine: offload::Engine::default(),
+        accelerator: None,
         spi: spi(number),
         protocol: Protocol::Esp(Suite::new(Encryption::AesGcm128, None).unwrap()),
         keys: KeyMaterial::new(&[1; 20], &[]),
@@ -338,6 +339,7 @@ fn child_unfit_for_the_kernel_is_refused() {
     assert_eq!(make(&vec![wanted(); POLICIES + 1]), Some(Unfit::Many));
     let transport = SaParameters {
         engine: offload::Engine::default(),
+        accelerator: None,
         mode: Mode::Transport,
         ..parameters(0x1000, "192.0.2.7")
     };

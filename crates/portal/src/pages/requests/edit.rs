@@ -15,7 +15,7 @@ use crate::requests::{RequestConflict, RequestForm, RequestStep, StepError};
 use crate::{App, format};
 
 /// Acts that can be asked for, with what they are.
-const ACTS: [(&str, &str); 8] = [
+const ACTS: [(&str, &str); 9] = [
     ("issue", "A certificate for a key that its owner made"),
     (
         "invite",
@@ -33,6 +33,10 @@ const ACTS: [(&str, &str); 8] = [
     ),
     ("person", "Other clearance, roles or units of a person"),
     ("profile", "A profile of certificates"),
+    (
+        "authority",
+        "Another generation of an issuing authority, to be put to use",
+    ),
 ];
 
 const CHANGES: [&str; 5] = ["suspend", "resume", "revoke", "retire", "readmit"];
@@ -45,7 +49,7 @@ struct FormPage {
     token: String,
     /// The request with the version that is shown; `None` for a new one.
     present: Option<(String, u64)>,
-    acts: [(&'static str, &'static str); 8],
+    acts: [(&'static str, &'static str); 9],
     causes: Vec<&'static str>,
     changes: [&'static str; 5],
     form: RequestForm,

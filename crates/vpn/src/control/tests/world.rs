@@ -89,7 +89,7 @@ impl NegotiatedKeying for FakePlane {
     }
 
     fn prepare(&self, child: &ChildSa, now: Instant) -> Result<PreparedChild, Refusal> {
-        let made = Install::for_workers(child, now, NonZeroUsize::MIN)?;
+        let made = Install::for_workers(child, now, NonZeroUsize::MIN, None)?;
         let installed = Arc::clone(&self.installed);
         Ok(PreparedChild::new(move || {
             let spis = made.iter().map(|install| install.spi().get());

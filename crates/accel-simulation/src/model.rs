@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 use accel_abi::Register;
 use accel_device::{Device, Memory, Region};
 use accel_driver::{Completion, Config, ShotConfig, Transport};
+use accel_engine::{Accelerator, Bus};
 use accel_model::{AesCore, Cores, Engine, HmacCore};
-
-use crate::accelerator::{Accelerator, Bus};
 
 /// Device address of the memory.
 const BASE: u64 = 0x8000_0000;

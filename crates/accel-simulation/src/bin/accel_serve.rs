@@ -20,8 +20,8 @@ use std::time::Duration;
 use accel_abi::register::PAGE;
 use accel_device::Device;
 use accel_model::{AesCore, Core, Cores, Engine, HmacCore, MontCore, Verilated};
+use accel_simulation::{Conduct, Endpoint, Faulty, MappedDma};
 use accel_transport::ivshmem::{Listener, Peer, Woken};
-use accel_transport::{Conduct, Endpoint, Faulty, MappedDma};
 use sys::shared::Mapping;
 
 /// Bytes of the memory that is shared by the protocol: window and, without `--ram`, data.

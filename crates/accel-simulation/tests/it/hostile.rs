@@ -7,7 +7,8 @@ use accel_abi::register::{PAGE, REGISTERS, control, state};
 use accel_abi::window::{POSTED, QUEUE, QUEUE_LENGTH, TAKEN};
 use accel_device::{Device, Dma};
 use accel_model::{AesCore, Cores, Engine};
-use accel_transport::{DriverWindow, Endpoint, MappedDma};
+use accel_simulation::{Endpoint, MappedDma};
+use accel_transport::DriverWindow;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use sys::shared::Mapping;
 

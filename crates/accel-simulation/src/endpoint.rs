@@ -2,8 +2,9 @@
 
 use accel_abi::window::QUEUE_LENGTH;
 use accel_device::{Device, Dma};
+use accel_transport::Words;
 
-use crate::window::{DeviceWindow, Words};
+use crate::window::DeviceWindow;
 
 /// Outcome of one turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
