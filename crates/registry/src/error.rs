@@ -20,6 +20,7 @@ use time::OffsetDateTime;
 use crate::ceremony::CeremonyError;
 use crate::generation::AuthorityId;
 use crate::holders::{HolderRefused, HolderState};
+pub(crate) use crate::noun::{called, noun, noun_of};
 use crate::{
     AcmeRefusal, CmpRefusal, MAX_INVITATION_HOURS, MAX_PROFILES, RequestError, ScepRefusal,
 };
@@ -287,38 +288,6 @@ pub enum RegistryError {
     /// The system's random generator failed.
     #[error("no randomness")]
     Random,
-}
-
-/// What holders of an authority's certificates are called in events; a server has a [noun](noun_of) of its own.
-pub(crate) const fn noun(authority: CaKind) -> &'static str {
-    match authority {
-        CaKind::Users => "person",
-        CaKind::Devices => "device",
-        CaKind::Services => "gateway",
-    }
-}
-
-/// What holders of certificates of this profile are called in events.
-pub(crate) const fn noun_of(profile: Profile) -> &'static str {
-    match profile {
-        Profile::NetworkServer
-        | Profile::Named {
-            authority: CaKind::Services,
-            ..
-        } => "server",
-        Profile::Named { authority, .. } => noun(authority),
-        Profile::User { .. } => noun(CaKind::Users),
-        Profile::Device | Profile::VpnDevice => noun(CaKind::Devices),
-        _ => noun(CaKind::Services),
-    }
-}
-
-/// What holders of an authority's certificates are called where it is not known of which kind they are.
-pub(crate) const fn called(authority: CaKind) -> &'static str {
-    match authority {
-        CaKind::Services => "gateway or server",
-        other => noun(other),
-    }
 }
 
 impl From<RequestError> for RegistryError {

@@ -85,6 +85,7 @@ mod issuing_log;
 mod key_use;
 mod lists;
 mod names;
+mod noun;
 mod ocsp;
 mod orders;
 mod origin;
