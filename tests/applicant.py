@@ -1,4 +1,4 @@
-"""A person who has only a password asks for a certificate in Chromium: it comes back, is corrected, approved by two, made, and opens the portal."""
+"""A person who has only a password asks for a certificate in Chromium: it comes back, is corrected, approved, made, and opens the portal."""
 
 import json
 import re
@@ -11,7 +11,10 @@ from tests.portal import Portal, launch, log_in, visit
 from tests.request_pages import SCREENSHOTS, Forms, accessible, press, signature, tab_to, type_into
 from tests.requests import enrol, make_csr, openssl
 
-STAFF = [("registrar-1", "registrar", 4), ("registrar-2", "registrar", 4), ("keeper-1", "administrator", 4)]
+STAFF = [
+    ("registrar-1", "registrar", 4), ("registrar-2", "registrar", 4), ("registrar-3", "registrar", 4),
+    ("keeper-1", "administrator", 4),
+]
 
 
 def newcomer(site, uid, clearance, roles=("officer",)):
@@ -51,7 +54,7 @@ def run(suite):
     site.stop()
     site.config.write_text(site.config.read_text() + '\n[registration]\napprovals = "required"\n')
     site.start()
-    forms = {uid: Forms(people[uid]) for uid in ("registrar-1", "registrar-2")}
+    forms = {uid: Forms(people[uid]) for uid in ("registrar-1", "registrar-2", "registrar-3")}
 
     def send_by(uid, path, **sent):
         answer = forms[uid].post(path, **sent)
@@ -83,7 +86,8 @@ def run(suite):
             type_into(page, "Why", "new officer")
             press(page, "Hand in")
             equal(tag(page), "submitted")
-            contains(page.locator("main").inner_text(), "2 approvals of registrars")
+            # One more than for a request of somebody who showed a certificate.
+            contains(page.locator("main").inner_text(), "3 approvals of registrars")
             accessible(page)
         own = urllib.parse.urlsplit(page.url).path
         ident = own.rsplit("/", 1)[1]
@@ -132,11 +136,15 @@ def run(suite):
                 status, text = send("/certificates", **{"reason": "x", "submit": "yes", **sent})
                 equal(status, 400, f"{sent}: {text[:2000]}")
                 contains(text, why)
-        with suite.case("two registrars approve, the applicant has the certificate made and takes it, by keyboard"):
+        with suite.case("three registrars approve, who see that a password is all that was shown; the applicant has the certificate made and takes it, by keyboard"):
+            seen = people["registrar-1"].request("GET", theirs).text
+            contains(seen, "a password and nothing else")
+            contains(seen, "CN=Example officer-9")
             approve("registrar-1", theirs, 5)
-            # What one of two approved is not made.
-            equal(fields(page)(f"{own}/steps", seen=6, step="carry-out")[0], 400)
             approve("registrar-2", theirs, 6)
+            # What two of three approved is not made.
+            equal(fields(page)(f"{own}/steps", seen=7, step="carry-out")[0], 400)
+            approve("registrar-3", theirs, 7)
             page.reload()
             equal(tag(page), "approved")
             press(page, "Make the certificate")

@@ -26,6 +26,12 @@ pub enum Act {
         /// Rights that a person had in the directory when this was asked for.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         rights: Option<Rights>,
+        /// Names of a person's certificate (RFC 4514), as the directory had them when this was asked for.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        distinguished_name: Option<String>,
+        /// Whether the person asked with a password and nothing else: whoever set it may be the one who asks.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        by_password: bool,
     },
     /// Gives a code by which the subject has a key of its own certified (RFC 7030), once.
     Invite {
@@ -47,6 +53,9 @@ pub enum Act {
         /// Rights that a person had in the directory when this was asked for.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         rights: Option<Rights>,
+        /// As of [`Self::Issue`], without the unit.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        distinguished_name: Option<String>,
     },
     /// Issues a certificate for the same key anew.
     Renew {
@@ -94,6 +103,9 @@ pub enum Act {
         subject: String,
         serial: String,
         clearance: Clearance,
+        /// As of [`Self::Issue`].
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rights: Option<Rights>,
     },
     /// Puts a certificate profile in force that may grant up to `clearance`.
     ChangeProfile {
@@ -265,9 +277,36 @@ impl Act {
             | Self::Invite { rights, .. }
             | Self::Renew { rights, .. }
             | Self::Rekey { rights, .. }
+            | Self::RecoverKey { rights, .. }
             | Self::ChangeHolder { rights, .. } => rights.as_ref(),
             _ => None,
         }
+    }
+
+    /// Names that a person's certificate gets, as those who approve it saw them.
+    #[must_use]
+    pub fn distinguished_name(&self) -> Option<&str> {
+        match self {
+            Self::Issue {
+                distinguished_name, ..
+            }
+            | Self::Invite {
+                distinguished_name, ..
+            } => distinguished_name.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// Whether it was asked for with a password and nothing else.
+    #[must_use]
+    pub const fn is_by_password(&self) -> bool {
+        matches!(
+            self,
+            Self::Issue {
+                by_password: true,
+                ..
+            }
+        )
     }
 
     /// Whether somebody approves acts by it who could not before, or acts of a higher level: with a certificate of

@@ -94,7 +94,8 @@ impl Policy {
             _ if act.makes_approver() || rights.is_some_and(Rights::approves) => 2,
             _ => 1,
         };
-        usize::from(by_level.max(least))
+        // A password proves little, and whoever set it may be one of those who approve: one more looks at it.
+        usize::from(by_level.max(least)) + usize::from(act.is_by_password())
     }
 
     /// Approvals that `act` needs before it is carried out.

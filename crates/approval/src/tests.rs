@@ -173,6 +173,8 @@ fn issue(subject: &str, clearance: Clearance) -> Act {
         spki_sha256: "ab".repeat(32),
         account: None,
         rights: None,
+        distinguished_name: None,
+        by_password: false,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Applicants in the portal: people who ask for certificates of their own, by password where they have none yet.
 
-use access::{Action, Principal};
+use access::{Action, Credential, Principal};
 use approval::Act;
 use pki::profile::{CaKind, Definition, Presence};
 use portal::{
@@ -121,7 +121,11 @@ impl Applicant {
             profile: sent.profile.clone(),
             ..RequestForm::default()
         };
-        form::order(&form).map_err(unusable)
+        let mut order = form::order(&form).map_err(unusable)?;
+        if let ActOrder::Issue { by_password, .. } = &mut order {
+            *by_password = *self.0.by.credential() == Credential::Password;
+        }
+        Ok(order)
     }
 
     /// Names of profiles that the person may ask for: those of people with keys of their own and no account in Windows,

@@ -113,6 +113,9 @@ pub(crate) enum ActOrder {
         clearance: Option<u8>,
         #[serde(default)]
         profile: ChosenProfile,
+        /// The person asked with a password and nothing else.
+        #[serde(default)]
+        by_password: bool,
     },
     Invite(InviteOrder),
     Renew {

@@ -96,6 +96,14 @@ pub enum NameError {
 }
 
 impl Subject {
+    /// The name as text (RFC 4514).
+    ///
+    /// # Errors
+    /// As [`Self::to_name`].
+    pub fn distinguished_name(&self) -> Result<String, NameError> {
+        Ok(self.to_name()?.to_string())
+    }
+
     /// A subject with only a common name.
     pub fn new(common_name: impl Into<String>) -> Self {
         Self {

@@ -13,7 +13,7 @@ use crate::codes::{OneTimeCode, check_device_name, verifier};
 use crate::error::noun_of;
 use crate::holders::{self, HolderRefused, HolderState};
 use crate::names::{self, check_names};
-use crate::requests::{check_account, check_invitation};
+use crate::requests::{check_account, check_invitation, names_without_unit};
 use crate::sealing::SealingKey;
 use crate::{Registry, RegistryError, Warrant};
 
@@ -94,12 +94,16 @@ impl Invitation {
             renewals,
             names,
             account,
+            distinguished_name,
             ..
         } = authorized.act()
         else {
             return Err(RegistryError::NotCovered("act"));
         };
+        let other_name = distinguished_name.is_some()
+            && *distinguished_name != names_without_unit(&self.subject)?;
         let differs = [
+            (other_name, "name"),
             (holder != *subject, "subject"),
             (self.profile.to_string() != *profile, "profile"),
             (self.clearance != *clearance, "clearance"),

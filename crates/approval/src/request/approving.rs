@@ -219,7 +219,9 @@ impl Request {
         if self.act.subject() == Some(uid) {
             return Err(Refusal::Concerned(uid.to_owned()));
         }
-        match self.act.granted() {
+        // Who has a person's certificate acts in that person's name.
+        let of_person = self.act.rights().map(|rights| rights.clearance);
+        match self.act.granted().max(of_person) {
             Some(wanted) if clearance < wanted => Err(Refusal::AboveApprover {
                 uid: uid.to_owned(),
                 has: clearance,

@@ -311,6 +311,7 @@ fn keys_are_recovered_by_two_whatever_the_level() {
         subject: "officer-9".to_owned(),
         serial: "0a".to_owned(),
         clearance: Clearance::Unclassified,
+        rights: None,
     };
     let request = staff.approve(&submitted(act), "registrar-2").unwrap();
     assert_eq!(request.state().name(), "submitted");

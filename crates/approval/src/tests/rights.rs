@@ -29,6 +29,8 @@ fn certificate_of_an_approver_or_of_a_cleared_person_needs_two_whatever_its_own_
                 spki_sha256: "ab".repeat(32),
                 account: None,
                 rights: rights.clone(),
+                distinguished_name: None,
+                by_password: false,
             },
             Act::Invite {
                 subject: subject(),
@@ -40,6 +42,7 @@ fn certificate_of_an_approver_or_of_a_cleared_person_needs_two_whatever_its_own_
                 names: Vec::new(),
                 account: None,
                 rights: rights.clone(),
+                distinguished_name: None,
             },
             Act::Renew {
                 subject: subject(),
@@ -115,6 +118,7 @@ fn what_was_approved_for_less_is_not_enough_for_the_rights_of_today() {
         names: Vec::new(),
         account: None,
         rights,
+        distinguished_name: None,
     };
     let policy = Policy::default();
     let carried_out = |rights, approvers: &[&str]| {

@@ -38,6 +38,7 @@ fn act(random: &mut Random, uids: &[String]) -> Act {
             subject,
             serial,
             clearance,
+            rights: Some(person),
         },
         1 => Act::Revoke {
             subject,
@@ -66,6 +67,7 @@ fn act(random: &mut Random, uids: &[String]) -> Act {
             names: Vec::new(),
             account: None,
             rights: Some(person),
+            distinguished_name: None,
         },
         5 => Act::Renew {
             subject,
@@ -88,6 +90,8 @@ fn act(random: &mut Random, uids: &[String]) -> Act {
             spki_sha256: "ab".repeat(32),
             account: None,
             rights: Some(person),
+            distinguished_name: None,
+            by_password: random.below(2) == 0,
         },
         // Of a device.
         _ => issue(&subject, clearance),
@@ -129,11 +133,13 @@ fn needed(act: &Act) -> usize {
         }
         _ => return 2,
     };
-    if level >= Clearance::Secret || makes_approver {
+    let one_more = matches!(act, Act::Issue { by_password, .. } if *by_password);
+    let by_level = if level >= Clearance::Secret || makes_approver {
         2
     } else {
         1
-    }
+    };
+    by_level + usize::from(one_more)
 }
 
 /// The oracle's own look at one signer of the present content.
@@ -141,20 +147,38 @@ fn entitled(staff: &Staff, act: &Act, authors: &BTreeSet<String>, uid: &str) -> 
     let person = staff.get(uid);
     let (role, about, level) = match act {
         Act::Issue {
-            subject, clearance, ..
+            subject,
+            clearance,
+            rights,
+            ..
         }
         | Act::Invite {
-            subject, clearance, ..
+            subject,
+            clearance,
+            rights,
+            ..
         }
         | Act::RecoverKey {
-            subject, clearance, ..
+            subject,
+            clearance,
+            rights,
+            ..
         }
         | Act::Renew {
-            subject, clearance, ..
+            subject,
+            clearance,
+            rights,
+            ..
         }
         | Act::ChangeHolder {
-            subject, clearance, ..
-        } => (Role::Registrar, Some(subject), *clearance),
+            subject,
+            clearance,
+            rights,
+            ..
+        } => {
+            let of_person = rights.as_ref().map_or(*clearance, |has| has.clearance);
+            (Role::Registrar, Some(subject), of_person.max(*clearance))
+        }
         Act::Revoke { subject, .. } => (Role::Registrar, Some(subject), Clearance::Unclassified),
         Act::ChangePerson { subject, new, .. } => {
             (Role::Administrator, Some(subject), new.clearance)

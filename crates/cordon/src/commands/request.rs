@@ -251,6 +251,7 @@ fn order(act: NewAct) -> Outcome<(ActOrder, Asking)> {
                 csr: read_csr(&csr)?,
                 clearance,
                 profile: chosen(profile)?,
+                by_password: false,
             };
             (order, asking)
         }

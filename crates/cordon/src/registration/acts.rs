@@ -47,20 +47,24 @@ impl ActOrder {
                 csr,
                 clearance,
                 profile,
+                by_password,
             } => {
                 let wanted = CertificateOrder {
                     holder,
                     tunnel_only,
                     clearance,
                     profile,
+                    by_password,
                 };
                 return issue(site, wanted, &csr).await;
             }
             Self::RecoverKey { serial } => {
-                let (_, record) = certificate(site, &serial).await?;
+                let (kind, record) = certificate(site, &serial).await?;
+                let subject = record.uid.unwrap_or(record.holder);
                 Act::RecoverKey {
                     clearance: record.clearance.unwrap_or_default(),
-                    subject: record.uid.unwrap_or(record.holder),
+                    rights: rights_in(site, kind, &subject).await?,
+                    subject,
                     serial,
                 }
             }
@@ -191,6 +195,7 @@ struct CertificateOrder {
     tunnel_only: bool,
     clearance: Option<u8>,
     profile: ChosenProfile,
+    by_password: bool,
 }
 
 async fn issue(site: &Site, wanted: CertificateOrder, csr: &str) -> Outcome<Wanted> {
@@ -199,12 +204,14 @@ async fn issue(site: &Site, wanted: CertificateOrder, csr: &str) -> Outcome<Want
         tunnel_only,
         clearance,
         profile: ChosenProfile { name, account },
+        by_password,
     } = wanted;
-    let mut rights = None;
+    let (mut rights, mut distinguished_name) = (None, None);
     let (subject, profile, otherwise) = match (holder, &name) {
         (Holder::Uid(uid), name) => {
             let entry = entry(site, &uid).await?;
             rights = Some(rights_of(&entry));
+            distinguished_name = Some(names_of(site, &entry)?);
             let profile = profiles::of_person(site, &entry, name.as_deref())?;
             let most = profiles::highest_clearance(site, profile)?;
             (uid, profile, entry.clearance.min(most))
@@ -244,6 +251,8 @@ async fn issue(site: &Site, wanted: CertificateOrder, csr: &str) -> Outcome<Want
             spki_sha256: spki,
             account,
             rights,
+            distinguished_name,
+            by_password,
         },
         csr: Some(der),
     })
@@ -283,6 +292,12 @@ pub(super) async fn certificate(
         let error = anyhow::anyhow!("no certificate has the serial number {serial}");
         Failure::new(error, "`cordon pki list` shows what was issued")
     })
+}
+
+/// The names of a person's certificate, as approvers see them.
+pub(super) fn names_of(site: &Site, person: &Person) -> Outcome<String> {
+    let names = subject_of(&site.config, person).distinguished_name();
+    names.or_hint("names of the person", "correct the directory entry")
 }
 
 /// What the holder of a certificate may do, where that is a person.

@@ -11,7 +11,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use zeroize::Zeroizing;
 
-use super::acts::{entry, level, rights_of, subject_of};
+use super::acts::{entry, level, names_of, rights_of, subject_of};
 use super::profiles;
 use super::refusal::{direct, told};
 use crate::failure::{Failure, OrHint as _, Outcome};
@@ -22,12 +22,15 @@ use crate::site::Site;
 pub(super) async fn act(site: &Site, order: InviteOrder) -> Outcome<Act> {
     let invitation = look_up(site, order).await?;
     let subject = invitation.subject;
-    let rights = match &subject.uid {
-        Some(uid) => Some(rights_of(&entry(site, uid).await?)),
-        None => None,
-    };
+    let (mut rights, mut distinguished_name) = (None, None);
+    if let Some(uid) = &subject.uid {
+        let person = entry(site, uid).await?;
+        rights = Some(rights_of(&person));
+        distinguished_name = Some(names_of(site, &person)?);
+    }
     Ok(Act::Invite {
         rights,
+        distinguished_name,
         names: invitation.names,
         profile: invitation.profile.to_string(),
         clearance: invitation.clearance,

@@ -27,6 +27,7 @@ pub(crate) fn order(form: &RequestForm) -> Result<ActOrder, String> {
             csr: csr(&form.csr)?,
             clearance: clearance(&form.clearance)?,
             profile: chosen(form)?,
+            by_password: false,
         },
         "invite" => ActOrder::Invite(InviteOrder {
             holder: holder(form)?,

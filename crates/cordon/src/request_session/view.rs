@@ -381,13 +381,21 @@ async fn values(site: &Site, request: &Request) -> Outcome<Vec<ChangedValue>> {
             };
             let fields = fields(&content).into_iter();
             fields
-                .filter(|(name, _)| !name.starts_with("rights "))
+                .filter(|(name, _)| !name.starts_with("rights ") && name != "distinguished name")
                 .map(|(name, new)| value(&name, String::new(), new))
                 .collect()
         }
     };
-    let of_person = request.act().rights().into_iter().flat_map(of_person);
-    Ok(values.into_iter().chain(of_person).collect())
+    let act = request.act();
+    let names = act.distinguished_name().into_iter();
+    let names = names.map(|name| value("name", String::new(), name.to_owned()));
+    let password = "a password and nothing else: make sure who asks".to_owned();
+    let proof = act
+        .is_by_password()
+        .then(|| value("asked with", String::new(), password));
+    let of_person = act.rights().into_iter().flat_map(of_person);
+    let all = values.into_iter().chain(names).chain(proof);
+    Ok(all.chain(of_person).collect())
 }
 
 /// By what the approvals of a person's certificate count.

@@ -20,6 +20,17 @@ use super::store::{Beside, check_version, request_in, write};
 use crate::warrant::{Basis, Warrant, authority_of};
 use crate::{Approvals, Issued, Order, Registry, RegistryError};
 
+/// The names of a subject (RFC 4514), but for the unit, which is approved by itself.
+pub(crate) fn names_without_unit(subject: &Subject) -> Result<Option<String>, RegistryError> {
+    let subject = Subject {
+        unit: None,
+        ..subject.clone()
+    };
+    let name = subject.distinguished_name();
+    name.map(Some)
+        .map_err(|error| pki::issue::IssueError::Name(error).into())
+}
+
 /// Why an act that somebody else carries out was not.
 #[derive(Debug, thiserror::Error)]
 pub enum CarryError<E: std::error::Error + 'static> {
@@ -196,8 +207,14 @@ impl Registry {
                 clearance,
                 spki_sha256: approved,
                 account,
+                distinguished_name,
                 ..
             } => {
+                if distinguished_name.is_some()
+                    && *distinguished_name != names_without_unit(&order.subject)?
+                {
+                    return Err(RegistryError::NotCovered("name"));
+                }
                 if order.account != *account {
                     return Err(RegistryError::NotCovered("account"));
                 }

@@ -122,6 +122,7 @@ impl Registry {
                 subject,
                 serial,
                 clearance,
+                ..
             } => self.check_recovery(serial, subject, *clearance).await,
             Act::ChangeProfile {
                 profile,

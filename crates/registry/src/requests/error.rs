@@ -77,6 +77,14 @@ pub enum RequestError {
         "the rights of {0} are not those that the request was made for; edit it, or have it refused and ask anew"
     )]
     OtherRights(String),
+    /// The directory has other names than approvers saw.
+    #[error(
+        "the names of {0} in the directory are not those that the request was made for; edit it, or have it refused and ask anew"
+    )]
+    OtherNames(String),
+    /// A password proves too little for anything else.
+    #[error("who logs in by password asks for an own certificate and nothing else")]
+    ByPassword,
     /// Its holder became an approver later, or one of a higher level.
     #[error(
         "the certificate of {uid} was approved by {have} before {uid} became an approver, whose certificate needs more; ask for a new one"
@@ -129,6 +137,8 @@ impl RequestError {
             Self::OtherCertificate { .. } => "other-certificate",
             Self::OtherClearance { .. } => "other-clearance",
             Self::OtherRights(_) => "other-rights",
+            Self::OtherNames(_) => "other-names",
+            Self::ByPassword => "by-password",
             Self::ApproversCertificate { .. } => "approvers-certificate",
             Self::AlreadyRevoked(_) => "already-revoked",
             Self::Registry(RegistryError::KeyListed) => "key-listed",

@@ -23,6 +23,7 @@ mod store;
 mod taken_up;
 
 pub use self::carry::CarryError;
+pub(crate) use self::carry::names_without_unit;
 pub use self::changes::NumberedChange;
 pub use self::checks::{MAX_INVITATION_HOURS, MAX_INVITED_RENEWALS};
 pub(crate) use self::checks::{check_account, check_invitation, check_new_key};

@@ -40,6 +40,9 @@ impl Registry {
             }
             Act::Renew {
                 subject, serial, ..
+            }
+            | Act::RecoverKey {
+                subject, serial, ..
             } => {
                 let found = self.find(serial).await?;
                 (
@@ -64,10 +67,40 @@ impl Registry {
             (Some(said), Some(present)) => said.ranks_as(present),
             _ => false,
         };
-        match is_as_said {
-            true => Ok(()),
-            false => Err(RequestError::OtherRights(subject.clone())),
+        if !is_as_said {
+            return Err(RequestError::OtherRights(subject.clone()));
         }
+        self.check_names_of(act, subject, of_person).await
+    }
+
+    /// The same of the names that a certificate gets from the directory: what approvers signed for one name is not carried
+    /// out for another.
+    async fn check_names_of(
+        &self,
+        act: &Act,
+        subject: &str,
+        of_person: bool,
+    ) -> Result<(), RequestError> {
+        let names_person = of_person && matches!(act, Act::Issue { .. } | Act::Invite { .. });
+        let present = match names_person {
+            true => self.named(subject).await?,
+            false => None,
+        };
+        match act.distinguished_name() == present.as_deref() {
+            true => Ok(()),
+            false => Err(RequestError::OtherNames(subject.to_owned())),
+        }
+    }
+
+    /// The names of a person by the directory's word.
+    async fn named(&self, uid: &str) -> Result<Option<String>, RequestError> {
+        let people = self.people.as_ref().ok_or(RegistryError::NoDirectory)?;
+        let Some(person) = people(uid).await.map_err(RegistryError::Directory)? else {
+            return Ok(None);
+        };
+        let name = person.subject.distinguished_name();
+        let name = name.map_err(|error| RegistryError::Issue(error.into()))?;
+        Ok(Some(name))
     }
 
     /// What a person may do by the directory's word; `None` for whom it does not know.

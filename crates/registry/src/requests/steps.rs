@@ -1,6 +1,6 @@
 //! Steps of requests, one at a time.
 
-use access::Principal;
+use access::{Credential, Principal};
 use approval::{Request, RequestId, Transition};
 use audit::{Actor, Event, Outcome};
 use store::sqlx::{self, Sqlite, Transaction};
@@ -86,6 +86,7 @@ impl Registry {
         reason: &str,
         now: OffsetDateTime,
     ) -> Result<Request, RequestError> {
+        check_password(&wanted, by)?;
         self.check_wanted(&wanted, now).await?;
         let uid = by.uid();
         let mut bytes = [0; ID_BYTES];
@@ -116,6 +117,7 @@ impl Registry {
         now: OffsetDateTime,
     ) -> Result<Request, RequestError> {
         if let Step::Edit { wanted, .. } = &step {
+            check_password(wanted, by)?;
             self.check_wanted(wanted, now).await?;
         }
         let turn = self.turn(id, now).await?;
@@ -288,6 +290,17 @@ impl Registry {
             return Err(RequestError::TooMany);
         }
         Ok(())
+    }
+}
+
+/// An act that was asked for by password says so, whatever the caller wanted, and is about who asks.
+fn check_password(wanted: &Wanted, by: &Principal) -> Result<(), RequestError> {
+    let is_password = *by.credential() == Credential::Password;
+    let act = &wanted.act;
+    let is_own = act.is_by_password() && act.subject() == Some(by.uid());
+    match is_own == is_password {
+        true => Ok(()),
+        false => Err(RequestError::ByPassword),
     }
 }
 

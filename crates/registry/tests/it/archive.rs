@@ -101,6 +101,11 @@ fn wanted(serial: &str) -> Wanted {
             subject: UID.to_owned(),
             serial: serial.to_owned(),
             clearance: Clearance::Unclassified,
+            rights: Some(approval::Rights {
+                clearance: Clearance::Secret,
+                roles: [access::Role::Officer].into(),
+                units: std::collections::BTreeSet::new(),
+            }),
         },
         csr: None,
     }

@@ -466,6 +466,7 @@ fn wanted(renewals: u8) -> Wanted {
             names: Vec::new(),
             account: None,
             rights: Some(rights_of(&person())),
+            distinguished_name: listed(person()).subject.distinguished_name().ok(),
         },
         csr: None,
     }

@@ -47,6 +47,13 @@ fn listed(record: &PersonRecord) -> ListedPerson {
     }
 }
 
+fn name_of(uid: &str) -> &'static str {
+    match uid {
+        UID => "Ninth Officer",
+        _ => "The Chief",
+    }
+}
+
 fn wanted(uid: &str) -> Wanted {
     Wanted {
         act: Act::Invite {
@@ -59,6 +66,10 @@ fn wanted(uid: &str) -> Wanted {
             names: Vec::new(),
             account: None,
             rights: Some(rights_of(&officer(uid, ""))),
+            distinguished_name: listed(&officer(uid, name_of(uid)))
+                .subject
+                .distinguished_name()
+                .ok(),
         },
         csr: None,
     }

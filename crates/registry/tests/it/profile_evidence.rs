@@ -17,7 +17,8 @@ use store::sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use time::{Duration, OffsetDateTime};
 
 use crate::fixture::{NOW, World, an_order, csr, key, world};
-use crate::profiles::{PATROL, named, officer, reopened, text_of, wanted};
+use crate::profiles::{PATROL, named, reopened, text_of, wanted};
+use crate::staff::subject as subject_of;
 use crate::staff::{Staff, issue, order};
 
 /// A site whose acts need approvals, with its people.
@@ -97,7 +98,7 @@ async fn waiting(world: &World, why: &str) -> Vec<(String, String)> {
     let waiting: Vec<_> = all.filter_map(|one| Some((one.name, one.waits?))).collect();
     for (name, _) in &waiting {
         let profile = named(&registry, name);
-        let order = Order::new(profile, officer("officer-9"), key().spki());
+        let order = Order::new(profile, subject_of("officer-9"), key().spki());
         let refused = registry.definition(order.profile);
         assert!(
             matches!(refused, Err(RegistryError::ProfileWaits { .. })),
@@ -381,6 +382,7 @@ async fn code_of_an_invitation_from_before_its_profile_changed_certifies_nothing
             names: Vec::new(),
             account: None,
             rights: None,
+            distinguished_name: None,
         },
         csr: None,
     };

@@ -19,7 +19,7 @@ use store::sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use time::Duration;
 
 use crate::fixture::{NOW, SECRETS, World, an_order, config, csr, key, world};
-use crate::staff::{Staff, event, rights};
+use crate::staff::{Staff, event, names, rights, subject as subject_of};
 
 pub(crate) const PATROL: &str = r#"
 name = "patrol-login"
@@ -38,13 +38,6 @@ purposes = ["clientAuth"]
 
 pub(crate) fn named(registry: &Registry, name: &str) -> Profile {
     registry.requested_profile(name).expect(name)
-}
-
-pub(crate) fn officer(uid: &str) -> Subject {
-    Subject {
-        uid: Some(uid.to_owned()),
-        ..Subject::new("Ninth Officer")
-    }
 }
 
 fn account() -> WindowsAccount {
@@ -98,7 +91,7 @@ async fn new_profile_counts_for_certificates_from_then_on_and_after_a_restart() 
     assert_eq!(told.details["definition"], PATROL);
     let issued = |registry: Registry, clearance, key: PrivateKey| async move {
         let profile = named(&registry, "patrol-login");
-        let order = Order::new(profile, officer("officer-9"), key.spki());
+        let order = Order::new(profile, subject_of("officer-9"), key.spki());
         let order = order.with_clearance(clearance);
         registry.issue(order, an_order(), NOW).await
     };
@@ -139,7 +132,7 @@ async fn new_profile_counts_for_certificates_from_then_on_and_after_a_restart() 
     };
     let text = text_of(&again, "user").replace("  \"msEFS\",\n", "");
     again.change_profile(&text, an_order(), NOW).await.unwrap();
-    let order = Order::new(user, officer("officer-9"), key().spki());
+    let order = Order::new(user, subject_of("officer-9"), key().spki());
     let issued = again.issue(order, an_order(), NOW).await.unwrap();
     let uses: Definition = (*again.definition(user).unwrap()).clone();
     let uses: Vec<String> = uses
@@ -292,8 +285,10 @@ async fn logon_certificate_is_for_the_account_that_was_approved() {
             spki_sha256: spki_sha256(&mine.spki()).unwrap(),
             account,
             rights: rights("officer-9"),
+            distinguished_name: names("officer-9"),
+            by_password: false,
         },
-        csr: Some(pki::csr::build(&mine, &officer("officer-9"), &[]).unwrap()),
+        csr: Some(pki::csr::build(&mine, &subject_of("officer-9"), &[]).unwrap()),
     };
     for (account, profile) in [
         (None, "smart-card-logon"),
@@ -313,7 +308,7 @@ async fn logon_certificate_is_for_the_account_that_was_approved() {
     let request = request.await;
     let profile = named(&registry, "smart-card-logon");
     let order = |account| {
-        Order::new(profile, officer("officer-9"), mine.spki())
+        Order::new(profile, subject_of("officer-9"), mine.spki())
             .with_clearance(Clearance::Unclassified)
             .with_account(account)
     };
@@ -361,7 +356,7 @@ async fn invited_person_enrols_a_key_for_mail_apart_from_the_one_for_signing() {
     };
     let subject = Subject {
         email: Some("nine@police.example".to_owned()),
-        ..officer("officer-9")
+        ..subject_of("officer-9")
     };
     let entry = ListedPerson {
         record,

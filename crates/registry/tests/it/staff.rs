@@ -75,14 +75,23 @@ fn known(uid: &str) -> Option<PersonRecord> {
 pub(crate) fn directory() -> PersonLookup {
     Arc::new(|uid: &str| {
         let entry = known(uid).map(|record| ListedPerson {
-            subject: Subject {
-                uid: Some(record.uid.clone()),
-                ..Subject::new(&record.name)
-            },
+            subject: subject(&record.uid),
             record,
         });
         Box::pin(async move { Ok(entry) })
     })
+}
+
+/// The names that a person's certificate gets.
+pub(crate) fn subject(uid: &str) -> Subject {
+    Subject {
+        uid: Some(uid.to_owned()),
+        ..Subject::new(format!("Example {uid}"))
+    }
+}
+
+pub(crate) fn names(uid: &str) -> Option<String> {
+    subject(uid).distinguished_name().ok()
 }
 
 /// What the directory says that a person may do.
@@ -243,6 +252,8 @@ pub(crate) fn issue(device: &str, key: &PrivateKey, clearance: Clearance) -> Wan
             spki_sha256: spki_sha256(&key.spki()).unwrap(),
             account: None,
             rights: None,
+            distinguished_name: None,
+            by_password: false,
         },
         csr: Some(csr(device, key)),
     }

@@ -121,6 +121,8 @@ async fn listed_key_is_refused_by_order_and_by_request() {
         spki_sha256: spki_sha256(&spki_of(&csr)).unwrap(),
         account: None,
         rights: None,
+        distinguished_name: None,
+        by_password: false,
     };
     let wanted = Wanted {
         act,
