@@ -144,14 +144,14 @@ async fn archived_key_leaves_by_two_approvals_and_only_the_recovery_key_opens_it
     let registry = open(&world, Approvals::Required, Some(&certificate)).await;
     let mut staff = Staff::of(&registry, members);
     let one = staff
-        .approved(wanted(&issued.serial), &["registrar-2"])
+        .approved(wanted(&issued.serial), &["registrar-3"])
         .await;
     staff.authorize(&one).await.unwrap_err();
-    let both = staff.approve(&one, "registrar-3").await.unwrap();
+    let both = staff.approve(&one, "registrar-4").await.unwrap();
     let warrant = staff.authorize(&both).await.unwrap();
     let envelope = registry.recover_key(warrant, NOW).await.unwrap();
     let event = event(&world, "request.recover-key");
-    assert_eq!(event.details["approvers"], "registrar-2 registrar-3");
+    assert_eq!(event.details["approvers"], "registrar-3 registrar-4");
     assert_eq!(event.details["result"], issued.serial.as_str());
     let message = parse_auth_enveloped_data(&envelope).unwrap();
     let owner = RecipientKey::new(recovery_key, certificate.clone()).unwrap();

@@ -40,10 +40,9 @@ fn person() -> PersonRecord {
 
 /// An entry with the names that a certificate gets.
 fn listed(record: PersonRecord) -> ListedPerson {
-    let subject = Subject {
-        uid: Some(record.uid.clone()),
-        ..Subject::new(&record.name)
-    };
+    let uid = Some(record.uid.clone());
+    let named = Subject::new(&record.name);
+    let subject = Subject { uid, ..named };
     ListedPerson { record, subject }
 }
 
