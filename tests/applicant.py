@@ -130,7 +130,7 @@ def run(suite):
             weak = make_csr(site.folder, "weak", "/CN=x", "-newkey", "rsa:1024").read_text()
             for sent, why in (
                 ({"csr": "no PEM"}, "certif"), ({"csr": weak}, "key-size"), ({"csr": mine.read_text(), "profile": "administrator"}, ""),
-                ({"csr": mine.read_text(), "profile": "device"}, ""), ({"csr": mine.read_text(), "reason": " "}, "reason"),
+                ({"csr": mine.read_text(), "profile": "device"}, ""), ({"csr": mine.read_text(), "profile": "user-centre-key"}, "no profile"), ({"csr": mine.read_text(), "reason": " "}, "reason"),
                 ({"csr": make_csr(site.folder, "chief", "/CN=x/UID=officer-9").read_text()}, "other-subject"),
             ):
                 status, text = send("/certificates", **{"reason": "x", "submit": "yes", **sent})

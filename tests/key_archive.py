@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import sqlite3
 
 from tests.harness import Site, contains, cordon, cordon_json, equal
@@ -24,10 +25,12 @@ def run(suite):
     with suite.case("a site without a key to encrypt to does not start, and says which file is to be looked at"):
         signs = folder / "signs.pem"
         openssl("req", "-x509", "-newkey", "ed25519", "-nodes", "-keyout", folder / "signs.key", "-subj", "/CN=x", "-out", signs)
-        for wrong in (folder / "absent.pem", key, signs):
+        both, pipe = folder / "both.pem", folder / "pipe"
+        both.write_text(recovery.read_text() + key.read_text())
+        os.mkfifo(pipe)
+        for wrong in (folder / "absent.pem", key, signs, both, pipe):
             site.config.write_text(f'{plain}\n[registration]\nrecovery = "{wrong}"\n')
             refused = cordon("up", *site.arguments(), "--log", "off", code=1).stderr
-            contains(refused, "registration.recovery")
             contains(refused, str(wrong))
     start("direct")
     site.people()

@@ -66,7 +66,8 @@ impl Applicant {
         form: &ApplicationForm,
         submit: bool,
     ) -> Result<String, StepError> {
-        self.0.begin(self.order(form)?, &form.reason, submit).await
+        let order = self.order(form).await?;
+        self.0.begin(order, &form.reason, submit).await
     }
 
     /// Makes a step with an application of which the person saw version `seen`.
@@ -80,7 +81,8 @@ impl Applicant {
         let seen = (id, seen);
         let step = match step {
             ApplicationStep::Edit(form) => {
-                return self.0.edit(seen, self.order(&form)?, &form.reason).await;
+                let order = self.order(&form).await?;
+                return self.0.edit(seen, order, &form.reason).await;
             }
             ApplicationStep::CarryOut => return self.0.carry_out(seen).await,
             ApplicationStep::Submit => StepOrder::Submit,
@@ -112,7 +114,11 @@ impl Applicant {
     }
 
     /// Nothing but a certificate of this person, at the level that the directory says: others ask for something else.
-    fn order(&self, sent: &ApplicationForm) -> Result<ActOrder, StepError> {
+    async fn order(&self, sent: &ApplicationForm) -> Result<ActOrder, StepError> {
+        if !sent.profile.is_empty() && !self.profiles().await?.contains(&sent.profile) {
+            let what = format!("{:?} is no profile that you can ask for here", sent.profile);
+            return Err(unusable(what));
+        }
         let form = RequestForm {
             act: "issue".to_owned(),
             holder: "person".to_owned(),

@@ -24,7 +24,7 @@ use super::{
 use crate::cli::SiteArgs;
 use crate::config::Config;
 use crate::credentials::Credentials;
-use crate::failure::{OrHint as _, Outcome};
+use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::last_checkpoint;
 use crate::registration::subject_of;
 use crate::trust_bundle::Bundles;
@@ -249,6 +249,9 @@ fn weak_keys(config: &Config) -> Outcome<Arc<KeyList>> {
     )
 }
 
+/// Longest file of recovery certificates in bytes.
+const MAX_RECOVERY: u64 = 64 * 1024;
+
 /// The certificates of [`Registration::recovery`](crate::config::Registration).
 fn recovery(config: &Config) -> Outcome<Option<Arc<[pki::Certificate]>>> {
     const HINT: &str = "name certificates (PEM) with RSA or elliptic-curve keys";
@@ -257,6 +260,15 @@ fn recovery(config: &Config) -> Outcome<Option<Arc<[pki::Certificate]>>> {
         return Ok(None);
     }
     let what = || format!("registration.recovery: {}", file.display());
+    let text = crate::commands::read_regular(file, MAX_RECOVERY, HINT)?;
+    if String::from_utf8_lossy(&text).contains("PRIVATE KEY") {
+        // The site would have what opens its own archive.
+        let found = anyhow::anyhow!("there is a private key in it").context(what());
+        return Err(Failure::new(
+            found,
+            "keep that elsewhere, and name a file with certificates only",
+        ));
+    }
     let chain = pki::file::load_chain(file).or_hint(what(), HINT)?;
     let certificates: Arc<[pki::Certificate]> = chain.certificates().into();
     // Whoever could not be encrypted to is found at the start, not with the first key.
