@@ -7,7 +7,7 @@
 //! and [`MappedDma`] are the device's side of shared memory; the program `accel_serve` puts them
 //! together for QEMU and for processes of this machine. [`Faulty`] makes a device misbehave.
 //!
-//! What is shipped knows nothing of this crate: a board takes its place.
+//! Programs that are shipped know nothing of this crate: a board takes its place.
 
 mod dma;
 mod endpoint;

@@ -46,7 +46,7 @@ impl DeviceConfig {
 /// Messages that go to the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FromConfig {
-    /// Where the device is quicker, by measurement.
+    /// Those for which the device is quicker, by measurement.
     #[default]
     Measured,
     /// Messages of so many bytes and more, and all signatures.

@@ -3,7 +3,7 @@
 use offload_policy::{Operation, Policy};
 use serde::{Deserialize, Serialize};
 
-/// Whether a device is in use.
+/// State of use of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
@@ -31,7 +31,7 @@ impl State {
 pub struct Status {
     /// Its socket, or `/dev/uioN`.
     pub device: String,
-    /// Whether it is in use.
+    /// Its state of use.
     pub state: State,
     /// The reason, if it is not.
     pub reason: Option<String>,

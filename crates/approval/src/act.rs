@@ -29,7 +29,7 @@ pub enum Act {
         /// Names of a person's certificate (RFC 4514), as the directory had them when this was asked for.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         distinguished_name: Option<String>,
-        /// Whether the person asked with a password and nothing else: whoever set it may be the one who asks.
+        /// Marks an act that the person asked for with a password and nothing else: whoever set it may be the one who asks.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         by_password: bool,
     },
@@ -297,7 +297,7 @@ impl Act {
         }
     }
 
-    /// Whether it was asked for with a password and nothing else.
+    /// Tells whether it was asked for with a password and nothing else.
     #[must_use]
     pub const fn is_by_password(&self) -> bool {
         matches!(
@@ -309,7 +309,7 @@ impl Act {
         )
     }
 
-    /// Whether somebody approves acts by it who could not before, or acts of a higher level: with a certificate of
+    /// Tells whether somebody approves acts by it who could not before, or acts of a higher level: with a certificate of
     /// theirs, or by a role.
     #[must_use]
     pub fn makes_approver(&self) -> bool {

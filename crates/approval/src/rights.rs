@@ -19,20 +19,20 @@ pub struct Rights {
 }
 
 impl Rights {
-    /// Whether the person may approve acts of others.
+    /// Tells whether the person may approve acts of others.
     #[must_use]
     pub fn approves(&self) -> bool {
         APPROVERS.iter().any(|role| self.roles.contains(role))
     }
 
-    /// Whether the person may approve something that `old` did not.
+    /// Tells whether the person may approve something that `old` did not.
     pub(crate) fn approves_more_than(&self, old: &Self) -> bool {
         let mut approving = APPROVERS.iter().filter(|role| self.roles.contains(role));
         let is_raised = self.clearance > old.clearance;
         approving.any(|role| is_raised || !old.roles.contains(role))
     }
 
-    /// Whether approvals count by the same clearance and roles; units do not matter for them.
+    /// Tells whether approvals count by the same clearance and roles; units do not matter for them.
     #[must_use]
     pub fn ranks_as(&self, other: &Self) -> bool {
         self.clearance == other.clearance && self.roles == other.roles

@@ -12,13 +12,21 @@ use store::sqlx;
 
 use super::error::RequestError;
 use super::store::decode;
-use crate::{Registry, RegistryError, invitations};
+use crate::{ListedPerson, Registry, RegistryError, invitations};
 
 /// What a certificate was approved by.
 struct Certified {
     uid: String,
     /// Invitation that it came by, or its own serial number.
     lineage: String,
+}
+
+fn rights_in(person: &ListedPerson) -> Rights {
+    Rights {
+        clearance: person.record.clearance,
+        roles: person.record.roles.clone(),
+        units: person.record.units.clone(),
+    }
 }
 
 impl Registry {
@@ -59,48 +67,30 @@ impl Registry {
             _ => return Ok(()),
         };
         let present = match of_person {
-            true => self.rights_of(subject).await?,
+            true => self.entry_of(subject).await?,
             false => None,
         };
         let is_as_said = match (act.rights(), &present) {
             (None, None) => true,
-            (Some(said), Some(present)) => said.ranks_as(present),
+            (Some(said), Some(present)) => said.ranks_as(&rights_in(present)),
             _ => false,
         };
         if !is_as_said {
             return Err(RequestError::OtherRights(subject.clone()));
         }
-        self.check_names_of(act, subject, of_person).await
-    }
-
-    /// The same of the names that a certificate gets from the directory: what approvers signed for one name is not carried
-    /// out for another.
-    async fn check_names_of(
-        &self,
-        act: &Act,
-        subject: &str,
-        of_person: bool,
-    ) -> Result<(), RequestError> {
-        let names_person = of_person && matches!(act, Act::Issue { .. } | Act::Invite { .. });
-        let present = match names_person {
-            true => self.named(subject).await?,
-            false => None,
+        // A certificate gets its names from the directory: what was signed for one name is not carried out for another.
+        let takes_names = matches!(act, Act::Issue { .. } | Act::Invite { .. });
+        let name = match present.filter(|_| takes_names) {
+            Some(person) => {
+                let name = person.subject.distinguished_name();
+                Some(name.map_err(|error| RegistryError::Issue(error.into()))?)
+            }
+            None => None,
         };
-        match act.distinguished_name() == present.as_deref() {
+        match act.distinguished_name() == name.as_deref() {
             true => Ok(()),
-            false => Err(RequestError::OtherNames(subject.to_owned())),
+            false => Err(RequestError::OtherNames(subject.clone())),
         }
-    }
-
-    /// The names of a person by the directory's word.
-    async fn named(&self, uid: &str) -> Result<Option<String>, RequestError> {
-        let people = self.people.as_ref().ok_or(RegistryError::NoDirectory)?;
-        let Some(person) = people(uid).await.map_err(RegistryError::Directory)? else {
-            return Ok(None);
-        };
-        let name = person.subject.distinguished_name();
-        let name = name.map_err(|error| RegistryError::Issue(error.into()))?;
-        Ok(Some(name))
     }
 
     /// What a person may do by the directory's word; `None` for whom it does not know.
@@ -108,13 +98,13 @@ impl Registry {
     /// # Errors
     /// [`RegistryError::Directory`], also where there is none.
     pub(crate) async fn rights_of(&self, uid: &str) -> Result<Option<Rights>, RequestError> {
+        Ok(self.entry_of(uid).await?.as_ref().map(rights_in))
+    }
+
+    /// The directory's entry of a person, without which nothing is decided about anybody.
+    async fn entry_of(&self, uid: &str) -> Result<Option<ListedPerson>, RequestError> {
         let people = self.people.as_ref().ok_or(RegistryError::NoDirectory)?;
-        let person = people(uid).await.map_err(RegistryError::Directory)?;
-        Ok(person.map(|person| Rights {
-            clearance: person.record.clearance,
-            roles: person.record.roles,
-            units: person.record.units,
-        }))
+        Ok(people(uid).await.map_err(RegistryError::Directory)?)
     }
 
     /// Makes sure that the certificate (DER) of an approver was itself approved by as many as an approver's needs: its holder
