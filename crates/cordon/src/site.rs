@@ -13,6 +13,8 @@
 
 mod opening;
 
+pub(crate) use self::opening::check_files;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

@@ -65,6 +65,7 @@ mod archive;
 mod authorities;
 mod authority;
 mod batch;
+mod by_log;
 pub mod ceremony;
 mod certificate_order;
 pub mod cmp;
@@ -137,6 +138,7 @@ pub use self::admission::Admitted;
 pub use self::archive::ArchivedKey;
 pub use self::authorities::{Delivery, Installed};
 pub use self::authority::{AuthorityRecord, Standings, TOLD_TO_CAMERAS, UnusableAuthority};
+pub use self::by_log::Contradiction;
 pub use self::certificate_order::Order;
 pub use self::cmp::CmpRefusal;
 pub use self::codes::OneTimeCode;
@@ -154,7 +156,7 @@ pub use self::lists::{CrlName, PublishedList, UnknownCrl};
 pub use self::names::MAX_SERVER_NAMES;
 pub use self::ocsp::OcspAnswer;
 pub use self::profiles::{MAX_PROFILES, ProfileRecord};
-pub use self::records::{IssuedRecord, RevokedRecord, for_each_in_book};
+pub use self::records::{InBook, IssuedRecord, RevokedRecord, for_each_in_book};
 pub use self::requests::{
     CarryError, MAX_BEGUN_PER_DAY, MAX_INVITATION_HOURS, MAX_INVITED_RENEWALS, MAX_OPEN,
     MAX_OPEN_OF_ONE, MAX_VERSIONS, NumberedChange, RequestChange, RequestContent, RequestCursor,

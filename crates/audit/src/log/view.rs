@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use super::merkle::{Nodes, complete_root, consistency_path, inclusion_path, leaf_hash};
@@ -10,6 +11,8 @@ use super::note::{Checkpoint, VerifierKey};
 use super::tiles::{Row, TILE_WIDTH, split_bundle, split_tile};
 use super::{LogError, at};
 use crate::hash::Hash;
+use crate::leaf::Leaf;
+use crate::sink::AuditError;
 
 /// The log as one checkpoint describes it. A writer may go on appending meanwhile.
 ///
@@ -94,6 +97,33 @@ impl View {
             return Err(damaged("entries do not fit their hashes"));
         }
         Ok(entries.into_iter().map(<[u8]>::to_vec).collect())
+    }
+
+    /// Goes back through the log, newest entry first: `each` gets those whose text `wanted` accepts, until it breaks.
+    ///
+    /// # Errors
+    /// As [`Self::entry`], and [`AuditError::Leaf`].
+    pub fn look_back(
+        &self,
+        wanted: impl Fn(&str) -> bool,
+        mut each: impl FnMut(Leaf) -> ControlFlow<()>,
+    ) -> Result<(), AuditError> {
+        for number in (0..self.size().div_ceil(TILE_WIDTH)).rev() {
+            let indexes = number.saturating_mul(TILE_WIDTH)..;
+            let entries: Vec<_> = indexes.zip(self.bundle(number)?).collect();
+            for (index, bytes) in entries.into_iter().rev() {
+                // What is no text is no leaf: the error names it.
+                if std::str::from_utf8(&bytes).is_ok_and(|text| !wanted(text)) {
+                    continue;
+                }
+                let leaf = Leaf::decode(&bytes);
+                let leaf = leaf.map_err(|source| AuditError::Leaf { index, source })?;
+                if each(leaf).is_break() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The proof that entry `index` is in the tree of this checkpoint (RFC 6962, section 2.1.1).

@@ -1,16 +1,19 @@
 //! `cordon config`: trying settings before restarting.
 
 use serde_json::json;
+use time::OffsetDateTime;
 
 use crate::cli::ConfigCommand;
 use crate::config::Config;
 use crate::failure::{Failure, Outcome};
 use crate::notices::{self, Relay};
+use crate::site;
 
 pub(crate) async fn run(command: ConfigCommand, json: bool) -> Outcome {
     match command {
         ConfigCommand::Check { file } => {
-            Config::load(Some(&file))?;
+            let config = Config::load(Some(&file))?;
+            site::check_files(&config, OffsetDateTime::now_utc())?;
             super::print(
                 json,
                 &json!({ "file": file, "valid": true }),

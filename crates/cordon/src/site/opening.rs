@@ -252,8 +252,18 @@ fn weak_keys(config: &Config) -> Outcome<Arc<KeyList>> {
 /// Longest file of recovery certificates in bytes.
 const MAX_RECOVERY: u64 = 64 * 1024;
 
+/// Time before the end of a recovery certificate from which a start warns of it. Our choice: another one is made in a ceremony.
+const RECOVERY_ENDS: time::Duration = time::Duration::days(30);
+
+/// Refuses settings that name files which cannot be used.
+pub(crate) fn check_files(config: &Config, now: OffsetDateTime) -> Outcome {
+    weak_keys(config)?;
+    recovery(config, now)?;
+    Ok(())
+}
+
 /// The certificates of [`Registration::recovery`](crate::config::Registration).
-fn recovery(config: &Config) -> Outcome<Option<Arc<[pki::Certificate]>>> {
+fn recovery(config: &Config, now: OffsetDateTime) -> Outcome<Option<Arc<[pki::Certificate]>>> {
     const HINT: &str = "name certificates (PEM) with RSA or elliptic-curve keys";
     let file = &config.registration.recovery;
     if file.as_os_str().is_empty() {
@@ -273,6 +283,15 @@ fn recovery(config: &Config) -> Outcome<Option<Arc<[pki::Certificate]>>> {
     let certificates: Arc<[pki::Certificate]> = chain.certificates().into();
     // Whoever could not be encrypted to is found at the start, not with the first key.
     evidence::cms::encrypt(b"", &certificates).or_hint(what(), HINT)?;
+    for certificate in certificates.iter() {
+        let validity = &certificate.tbs_certificate.validity;
+        let end = OffsetDateTime::from(validity.not_after.to_system_time());
+        // Its key opens what is there all the same, and whoever has it may be gone.
+        if end < now.saturating_add(RECOVERY_ENDS) {
+            let subject = certificate.tbs_certificate.subject.to_string();
+            tracing::warn!(%subject, %end, "a recovery certificate ends: see who has its key, and name another one");
+        }
+    }
     Ok(Some(certificates))
 }
 
@@ -287,7 +306,7 @@ async fn open_registry(
     let settings = registry::Config {
         clock: clock.clone(),
         weak_keys: weak_keys(config)?,
-        recovery: recovery(config)?,
+        recovery: recovery(config, now)?,
         ..registry_settings(config)
     };
     let initialised = Registry::is_initialised(data);
