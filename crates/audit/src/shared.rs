@@ -239,10 +239,16 @@ impl AuditSink for RoleLog {
         each: &mut dyn FnMut(Logged) -> ControlFlow<()>,
     ) -> Result<(), AuditError> {
         let view = View::open(&self.inner.dir.join("log"), &self.inner.verifier)?;
-        view.look_back(wanted, |leaf| {
+        view.newest_first(|index, bytes| {
+            // What is no text is no leaf: the error names it.
+            if std::str::from_utf8(bytes).is_ok_and(|text| !wanted(text)) {
+                return Ok(ControlFlow::Continue(()));
+            }
+            let leaf = Leaf::decode(bytes);
+            let leaf = leaf.map_err(|source| AuditError::Leaf { index, source })?;
             let is_own = leaf.role == self.role;
             let event = leaf.event;
-            each(Logged { event, is_own })
+            Ok(each(Logged { event, is_own }))
         })
     }
 }

@@ -11,9 +11,8 @@
 //! DIR/control.sock        for `cordon pki revoke` and its like while the site runs
 //! ```
 
+pub(crate) mod files;
 mod opening;
-
-pub(crate) use self::opening::check_files;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

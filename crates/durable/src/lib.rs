@@ -38,7 +38,7 @@ pub fn open_regular(path: &Path) -> io::Result<(File, Metadata)> {
         .custom_flags(flags)
         .open(path)?;
     let metadata = file.metadata()?;
-    match metadata.is_file() {
+    match metadata.file_type().is_file() {
         true => Ok((file, metadata)),
         false => Err(io::Error::new(
             io::ErrorKind::InvalidInput,

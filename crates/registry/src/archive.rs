@@ -17,7 +17,7 @@ use pki::profile::{CaKind, Profile};
 use store::sqlx::{self, Sqlite, Transaction};
 use time::OffsetDateTime;
 
-use crate::by_log::Contradiction;
+use crate::contradiction::Contradiction;
 use crate::requests::RequestError;
 use crate::{Registry, RegistryError, Warrant};
 

@@ -17,8 +17,8 @@ use store::sqlx;
 use store::{ClockBehind, StoreError};
 use time::OffsetDateTime;
 
-use crate::by_log::Contradiction;
 use crate::ceremony::CeremonyError;
+use crate::contradiction::Contradiction;
 use crate::generation::AuthorityId;
 use crate::holders::{HolderRefused, HolderState};
 pub(crate) use crate::noun::{called, noun, noun_of};

@@ -7,16 +7,18 @@
 //! to the newest of these, and to the beginning of requests that it has to verify.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 
 use approval::{Act, Policy, RecordedApproval};
-use audit::{Actor, AuditError, BUNDLE_ENTRIES, Event, Leaf, Outcome, View};
+use audit::{Actor, AuditError, Event, Leaf, Outcome, View};
 use pki::cert;
 use pki::name::Subject;
 use pki::profile::CaKind;
 use serde_json::Value;
 use time::OffsetDateTime;
 
-use crate::by_log::{Contradiction, LOSS};
+use crate::by_log::LOSS;
+use crate::contradiction::Contradiction;
 use crate::generation::AuthorityId;
 use crate::profiles::evidence::CHANGE;
 use crate::writing::{OPEN, TRANSACTION};
@@ -69,21 +71,18 @@ impl Takeover {
 impl Found {
     fn read(log: &View) -> Result<Self, AuditError> {
         let mut found = Self::default();
-        let bundles = log.size().div_ceil(BUNDLE_ENTRIES);
-        for number in (0..bundles).rev() {
-            for bytes in log.bundle(number)?.iter().rev() {
-                found.entries += 1;
-                if found.may_decide(bytes) {
-                    let index = log.size().saturating_sub(found.entries);
-                    let leaf = Leaf::decode(bytes);
-                    let leaf = leaf.map_err(|source| AuditError::Leaf { index, source })?;
-                    found.take(leaf.event);
-                }
-                if found.noted.is_some() && found.wanted.is_empty() {
-                    return Ok(found);
-                }
+        log.newest_first(|index, bytes| {
+            found.entries += 1;
+            if found.may_decide(bytes) {
+                let leaf = Leaf::decode(bytes);
+                let leaf = leaf.map_err(|source| AuditError::Leaf { index, source })?;
+                found.take(leaf.event);
             }
-        }
+            Ok::<_, AuditError>(match found.noted.is_some() && found.wanted.is_empty() {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            })
+        })?;
         if found.noted.is_none() {
             let first = CaKind::ALL.map(|kind| (kind, AuthorityId::first(kind)));
             found.noted = Some(first.into());

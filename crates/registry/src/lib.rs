@@ -72,6 +72,7 @@ pub mod cmp;
 mod codes;
 mod completeness;
 mod config;
+mod contradiction;
 mod enrol;
 mod error;
 pub mod est;
@@ -138,7 +139,6 @@ pub use self::admission::Admitted;
 pub use self::archive::ArchivedKey;
 pub use self::authorities::{Delivery, Installed};
 pub use self::authority::{AuthorityRecord, Standings, TOLD_TO_CAMERAS, UnusableAuthority};
-pub use self::by_log::Contradiction;
 pub use self::certificate_order::Order;
 pub use self::cmp::CmpRefusal;
 pub use self::codes::OneTimeCode;
@@ -146,6 +146,7 @@ pub use self::completeness::{Completeness, CompletenessReport, Gap};
 pub use self::config::{
     AuthorityKeys, CRL_SHARDS, Config, Lifetimes, MAX_CRL_SHARDS, Passphrases, RENEWAL_GRACE,
 };
+pub use self::contradiction::Contradiction;
 pub use self::enrol::MAX_RENEWALS;
 pub use self::error::{AdmissionError, EnrolError, RegistryError};
 pub use self::generation::{AuthorityId, AuthorityState, UnknownAuthority};

@@ -11,8 +11,6 @@ use super::note::{Checkpoint, VerifierKey};
 use super::tiles::{Row, TILE_WIDTH, split_bundle, split_tile};
 use super::{LogError, at};
 use crate::hash::Hash;
-use crate::leaf::Leaf;
-use crate::sink::AuditError;
 
 /// The log as one checkpoint describes it. A writer may go on appending meanwhile.
 ///
@@ -99,26 +97,19 @@ impl View {
         Ok(entries.into_iter().map(<[u8]>::to_vec).collect())
     }
 
-    /// Goes back through the log, newest entry first: `each` gets those whose text `wanted` accepts, until it breaks.
+    /// Hands the entries over with their indexes, newest first, until `each` breaks.
     ///
     /// # Errors
-    /// As [`Self::entry`], and [`AuditError::Leaf`].
-    pub fn look_back(
+    /// As [`Self::entry`], or those of `each`.
+    pub fn newest_first<E: From<LogError>>(
         &self,
-        wanted: impl Fn(&str) -> bool,
-        mut each: impl FnMut(Leaf) -> ControlFlow<()>,
-    ) -> Result<(), AuditError> {
+        mut each: impl FnMut(u64, &[u8]) -> Result<ControlFlow<()>, E>,
+    ) -> Result<(), E> {
         for number in (0..self.size().div_ceil(TILE_WIDTH)).rev() {
             let indexes = number.saturating_mul(TILE_WIDTH)..;
             let entries: Vec<_> = indexes.zip(self.bundle(number)?).collect();
             for (index, bytes) in entries.into_iter().rev() {
-                // What is no text is no leaf: the error names it.
-                if std::str::from_utf8(&bytes).is_ok_and(|text| !wanted(text)) {
-                    continue;
-                }
-                let leaf = Leaf::decode(&bytes);
-                let leaf = leaf.map_err(|source| AuditError::Leaf { index, source })?;
-                if each(leaf).is_break() {
+                if each(index, &bytes)?.is_break() {
                     return Ok(());
                 }
             }

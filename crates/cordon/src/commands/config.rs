@@ -7,13 +7,13 @@ use crate::cli::ConfigCommand;
 use crate::config::Config;
 use crate::failure::{Failure, Outcome};
 use crate::notices::{self, Relay};
-use crate::site;
+use crate::site::files;
 
 pub(crate) async fn run(command: ConfigCommand, json: bool) -> Outcome {
     match command {
         ConfigCommand::Check { file } => {
             let config = Config::load(Some(&file))?;
-            site::check_files(&config, OffsetDateTime::now_utc())?;
+            files::check(&config, OffsetDateTime::now_utc())?;
             super::print(
                 json,
                 &json!({ "file": file, "valid": true }),

@@ -10,7 +10,7 @@ use tokio::sync::MutexGuard;
 use super::error::RequestError;
 use super::records::{MAX_BEGUN_PER_DAY, MAX_OPEN, MAX_OPEN_OF_ONE, MAX_VERSIONS, Wanted};
 use super::store::{Beside, check_version, request_in, write};
-use crate::by_log::Contradiction;
+use crate::contradiction::Contradiction;
 use crate::{Registry, RegistryError};
 
 /// The step of the event that says that a step had no effect.
