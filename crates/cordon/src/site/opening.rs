@@ -228,11 +228,7 @@ async fn check_issuing(registry: &Registry, audit: &SharedLog, now: OffsetDateTi
     let view = audit
         .view()
         .or_hint("the audit log", "see `cordon audit verify`")?;
-    let own = registry.clone();
-    let checked = tokio::task::spawn_blocking(move || own.check_issuing(&view));
-    let checked = checked
-        .await
-        .or_hint("certificate authorities", "try again")?;
+    let checked = registry.check_issuing(view).await;
     let is_due = checked.or_hint("the certificate authorities are not opened", HINT)?;
     if is_due && let Err(error) = registry.note_issuing(now).await {
         // A site whose disk is full comes up; the next start reads as much of the log again.
