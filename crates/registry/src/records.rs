@@ -4,6 +4,7 @@ use std::path::Path;
 
 use pki::CertificateChain;
 use pki::clearance::Clearance;
+use pki::crl::RevocationReason;
 use pki::profile::CaKind;
 use serde::Serialize;
 use store::sqlx::sqlite::{SqliteConnectOptions, SqliteRow};
@@ -158,36 +159,84 @@ impl IssuedRecord {
     }
 }
 
-/// Certificates that are read from the book at once.
+/// Rows that are read from the book at once.
 const AT_ONCE: i64 = 1000;
 
-/// Hands every certificate (DER) of the book in a site's folder to `each`, in the order of issuing. The book is only read,
-/// and may be in use.
+/// A row of the book of a site.
+#[derive(Clone, Copy, Debug)]
+pub enum InBook<'a> {
+    /// An issued certificate (DER).
+    Certificate(&'a [u8]),
+    /// A key that was archived, in its message (CMS).
+    ArchivedKey {
+        /// Of its certificate.
+        serial: &'a str,
+        message: &'a [u8],
+    },
+    /// A revoked certificate.
+    Revoked {
+        authority: &'a str,
+        serial: &'a str,
+        /// Not for being superseded alone, which nobody ordered.
+        is_ordered: bool,
+    },
+}
+
+/// Hands every certificate, archived key and revocation of the book in a site's folder to `each`, in the order of issuing. The
+/// book is only read, and may be in use.
 ///
 /// # Errors
 /// [`RegistryError::Store`]; there is no book, for instance.
 pub async fn for_each_in_book(
     directory: &Path,
-    mut each: impl FnMut(&[u8]),
+    mut each: impl FnMut(InBook<'_>),
 ) -> Result<(), RegistryError> {
     let file = SqliteConnectOptions::new().filename(directory.join("registry.sqlite"));
     let mut book = SqliteConnection::connect_with(&file.read_only(true)).await?;
-    let mut after = i64::MIN;
-    loop {
-        let rows: Vec<(i64, Vec<u8>)> = sqlx::query_as(
-            "SELECT rowid, certificate FROM issued WHERE rowid > ? ORDER BY rowid LIMIT ?",
-        )
-        .bind(after)
-        .bind(AT_ONCE)
-        .fetch_all(&mut book)
-        .await?;
-        let Some((last, _)) = rows.last() else {
-            return Ok(());
-        };
-        after = *last;
-        rows.iter().for_each(|(_, certificate)| each(certificate));
+    let readers: [(&str, Reader); 3] = [
+        ("'', certificate FROM issued", |(_, _, _, der), each| {
+            each(InBook::Certificate(der));
+        }),
+        (
+            "'', envelope FROM archived_keys",
+            |(_, serial, _, message), each| {
+                each(InBook::ArchivedKey { serial, message });
+            },
+        ),
+        (
+            "authority, CAST(reason AS BLOB) FROM revoked",
+            |(_, serial, authority, reason), each| {
+                each(InBook::Revoked {
+                    authority,
+                    serial,
+                    is_ordered: reason != RevocationReason::Superseded.name().as_bytes(),
+                });
+            },
+        ),
+    ];
+    for (columns, read) in readers {
+        let query = format!(
+            "SELECT rowid, serial, {columns} WHERE rowid > ? ORDER BY rowid LIMIT {AT_ONCE}"
+        );
+        let mut after = i64::MIN;
+        loop {
+            let rows: Vec<BookRow> = sqlx::query_as(sqlx::AssertSqlSafe(query.clone()))
+                .bind(after)
+                .fetch_all(&mut book)
+                .await?;
+            let Some((last, ..)) = rows.last() else {
+                break;
+            };
+            after = *last;
+            rows.iter().for_each(|row| read(row, &mut each));
+        }
     }
+    Ok(())
 }
+
+/// Number of the row, serial number, and what else there is.
+type BookRow = (i64, String, String, Vec<u8>);
+type Reader = fn(&BookRow, &mut dyn FnMut(InBook<'_>));
 
 impl Registry {
     /// Whether any certificate was ever issued.

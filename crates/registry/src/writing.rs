@@ -163,6 +163,7 @@ impl Registry {
         let (committed, open): (i64, bool) = sqlx::query_as("SELECT committed, open FROM writing")
             .fetch_one(self.inner.sql.read())
             .await?;
+        self.check_not_older(committed).await?;
         match open {
             true => self.record(opened(committed, now)).await,
             false => Ok(()),
@@ -180,7 +181,7 @@ impl Registry {
     }
 
     /// Records events on a thread that may block, and keeps the turn until that is done.
-    async fn record_in_turn(
+    pub(crate) async fn record_in_turn(
         &self,
         turn: Turn,
         events: Vec<Event>,
