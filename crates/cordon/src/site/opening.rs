@@ -16,6 +16,7 @@ use registry::{
 };
 use store::ClockFloor;
 use time::OffsetDateTime;
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::files;
 use super::{
@@ -39,7 +40,7 @@ impl Site {
     /// Opens the site of `args` to run it. That takes the accelerator as well, which serves one process only.
     pub(crate) async fn open_to_run(args: &SiteArgs) -> Outcome<Self> {
         Self::open_with(args, |config| {
-            Accelerator::open(config.accelerator.as_ref())
+            Accelerator::open(config.accelerator.as_ref(), beside_others)
         })
         .await
     }
@@ -323,5 +324,15 @@ async fn report_flawed(directory: &Directory) {
             }
         }
         Err(error) => tracing::warn!(%error, "the directory's entries are not checked"),
+    }
+}
+
+/// Waits for the accelerator. A handshake has it sign on a thread of the runtime: what others do there goes on meanwhile.
+fn beside_others(wait: &mut dyn FnMut()) {
+    let runtime = Handle::try_current().map(|runtime| runtime.runtime_flavor());
+    match runtime {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(wait),
+        // There is no other thread, or nothing else to do.
+        _ => wait(),
     }
 }
