@@ -1,11 +1,13 @@
-"""From folder to receipt, beside openssl + curl + nginx, in one run.
+"""From folder to receipt, beside openssl + curl + nginx, in interleaved rounds.
 
 Ten cameras against four pipelines side by side. Both sides get the same pictures, sign and encrypt each, send it over mutual TLS 1.3 and store it.
 Ours does more (verification, decryption, index, audit log, receipt, fsync at every step); the
-pipeline gets what a script of three tools gives. CPU time is that of all processes of a side,
-clients and servers.
+pipeline gets what a script of three tools gives. A third one has it do the same work as far as such tools can: at the site each
+block is synced, decrypted and verified, and its hash comes back in a signed receipt, synced as well. CPU time is that of all
+processes of a side, clients and servers.
 """
 
+import argparse
 import concurrent.futures
 import json
 import os
@@ -13,6 +15,7 @@ import pathlib
 import resource
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -176,6 +179,7 @@ def start_nginx(folder):
     [port] = free_ports(1)
     store = folder / "store"
     store.mkdir()
+    (folder / "receipts").mkdir()
     (folder / "nginx.conf").write_text(f"""
 daemon off; pid {folder}/nginx.pid; error_log {folder}/nginx.log; worker_processes 1;
 user root;
@@ -198,26 +202,39 @@ http {{
     return nginx, port
 
 
-def pipeline(work, files):
+# Signs, encrypts and sends $1.
+SEND = (
+    'openssl cms -sign -binary -nodetach -outform DER -in "$1" -signer "$2/camera.pem" '
+    '-inkey "$2/camera.key" -md sha256 | '
+    'openssl cms -encrypt -binary -aes-256-gcm -outform DER -out "$5" '
+    '-recip "$2/centre.pem" -keyopt ecdh_kdf_md:sha256 && '
+    'curl -sSf --http1.1 --tlsv1.3 --cacert "$2/root.pem" --cert "$2/camera.pem" '
+    '--key "$2/camera.key" -T "$5" "https://127.0.0.1:$3/$4" -o /dev/null')
+# What Cordon does with a block that arrived and these tools can: bytes and name on the disk, decryption, verification, receipt.
+RECEIVE = (
+    ' && sync -d "$2/store/$4" && sync "$2/store" && '
+    'openssl cms -decrypt -binary -inform DER -in "$2/store/$4" -recip "$2/centre.pem" -inkey "$2/centre.key" | '
+    'openssl cms -verify -binary -inform DER -CAfile "$2/root.pem" -purpose any -out /dev/null 2>/dev/null && '
+    'openssl dgst -sha256 -r "$2/store/$4" | '
+    'openssl cms -sign -binary -nodetach -outform DER -signer "$2/centre.pem" -inkey "$2/centre.key" -md sha256 '
+    '-out "$2/receipts/$4" && '
+    'sync -d "$2/receipts/$4" && sync "$2/receipts"')
+
+
+def pipeline(work, files, same_work):
     folder = work / "pipeline"
     folder.mkdir()
     make_certificates(folder)
     nginx, port = start_nginx(folder)
     workers = subprocess.run(["pgrep", "-P", str(nginx.pid)], capture_output=True, text=True)
     pids = [nginx.pid, *map(int, workers.stdout.split())]
-    script = (
-        'openssl cms -sign -binary -nodetach -outform DER -in "$1" -signer "$2/camera.pem" '
-        '-inkey "$2/camera.key" -md sha256 | '
-        'openssl cms -encrypt -binary -aes-256-gcm -outform DER -out "$5" '
-        '-recip "$2/centre.pem" -keyopt ecdh_kdf_md:sha256 && '
-        'curl -sSf --http1.1 --tlsv1.3 --cacert "$2/root.pem" --cert "$2/camera.pem" '
-        '--key "$2/camera.key" -T "$5" "https://127.0.0.1:$3/$4" -o /dev/null')
+    script = "set -o pipefail; " + SEND + (RECEIVE if same_work else "")
     cpu = sum(map(cpu_of, pids))
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     started = time.monotonic()
     def send(numbered):
         number, file = numbered
-        run("sh", "-c", script, "sh", file, folder, port, file.name, f"{folder}/block-{number % PIPELINES}")
+        run("bash", "-c", script, "bash", file, folder, port, file.name, f"{folder}/block-{number % PIPELINES}")
 
     with concurrent.futures.ThreadPoolExecutor(PIPELINES) as pool:
         lanes = [[(n, f) for n, f in enumerate(files) if n % PIPELINES == lane] for lane in range(PIPELINES)]
@@ -226,7 +243,7 @@ def pipeline(work, files):
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = sum(map(cpu_of, pids)) - cpu
     cpu += after.ru_utime + after.ru_stime - children.ru_utime - children.ru_stime
-    stored = len(list((folder / "store").iterdir()))
+    stored = len(list((folder / "receipts" if same_work else folder / "store").iterdir()))
     nginx.send_signal(signal.SIGTERM)
     nginx.wait(30)
     if stored != len(files):
@@ -234,40 +251,69 @@ def pipeline(work, files):
     return seconds, cpu
 
 
+def spread(values, digits):
+    """Median, least and greatest."""
+    return [round(value, digits) for value in (statistics.median(values), min(values), max(values))]
+
+
+def round_of(base, count, size, files, same_work):
+    """One round: seconds and CPU seconds of each side."""
+    with tempfile.TemporaryDirectory(prefix="round-", dir=base) as name:
+        our_seconds, our_cpu, site_cpu = ours(pathlib.Path(name), files)
+    sides = {"cordon": (our_seconds, our_cpu)}
+    for side, same in [("openssl_curl_nginx", False), ("the_same_work", True)][:2 if same_work else 1]:
+        with tempfile.TemporaryDirectory(prefix="round-", dir=base) as name:
+            sides[side] = pipeline(pathlib.Path(name), files, same)
+    return sides, site_cpu / count * 1000
+
+
+def compare(base, count, rounds, same_work):
+    print(f"drawing {count} pictures", file=sys.stderr)
+    files = pictures(base, count, None)
+    size = sum(f.stat().st_size for f in files)
+    measured, site = [], []
+    for number in range(rounds):
+        sides, site_cpu = round_of(base, count, size, files, same_work)
+        measured.append(sides)
+        site.append(site_cpu)
+        print(f"round {number + 1}:", {side: round(seconds, 2) for side, (seconds, _) in sides.items()}, file=sys.stderr)
+    result = {"pictures": count, "megabytes": round(size / 1e6, 1), "rounds": rounds,
+              "each": "median, least, greatest", "site_cpu_ms_per_picture": spread(site, 2)}
+    for side in measured[0]:
+        seconds = [sides[side][0] for sides in measured]
+        entry = {"mb_per_s": spread([size / 1e6 / s for s in seconds], 1), "seconds": spread(seconds, 2),
+                 "cpu_s_per_gb": spread([sides[side][1] / size * 1e9 for sides in measured], 2),
+                 "cpu_ms_per_picture": spread([sides[side][1] / count * 1000 for sides in measured], 2)}
+        if side != "cordon":
+            entry["speed_ratio"] = spread([sides[side][0] / sides["cordon"][0] for sides in measured], 2)
+            entry["cpu_ratio"] = spread([sides[side][1] / sides["cordon"][1] for sides in measured], 2)
+        result[side] = entry
+    return result
+
+
 def main():
-    if sys.argv[1] == "--film":
-        size = float(sys.argv[2])
-        with tempfile.TemporaryDirectory(prefix="cordon-bench-", dir=ROOT / "target") as name:
-            seconds, memory = film(pathlib.Path(name), size)
-        result = {"gigabytes": size, "seconds": round(seconds, 2), "mb_per_s": round(size * 1000 / seconds, 1),
-                  "agent_mb": round(memory, 1)}
-        print(json.dumps(result, indent=2))
-        return
-    count = int(sys.argv[1])
-    with tempfile.TemporaryDirectory(prefix="cordon-bench-", dir=ROOT / "target") as name:
-        work = pathlib.Path(name)
-        print(f"drawing {count} pictures", file=sys.stderr)
-        files = pictures(work, count, None)
-        size = sum(f.stat().st_size for f in files)
-        print("ours: folder to receipt", file=sys.stderr)
-        our_seconds, our_cpu, site_cpu = ours(work, files)
-        print("openssl cms | openssl cms, curl, nginx", file=sys.stderr)
-        their_seconds, their_cpu = pipeline(work, files)
-    gigabytes = size / 1e9
-    result = {
-        "pictures": count,
-        "megabytes": round(size / 1e6, 1),
-        "cordon": {"mb_per_s": round(size / 1e6 / our_seconds, 1), "seconds": round(our_seconds, 2),
-                   "cpu_s_per_gb": round(our_cpu / gigabytes, 2),
-                   "site_cpu_ms_per_picture": round(site_cpu / count * 1000, 2)},
-        "openssl_curl_nginx": {"mb_per_s": round(size / 1e6 / their_seconds, 1),
-                               "seconds": round(their_seconds, 2),
-                               "cpu_s_per_gb": round(their_cpu / gigabytes, 2)},
-        "speed_ratio": round(their_seconds / our_seconds, 2),
-        "cpu_ratio": round(our_cpu / their_cpu, 2),
-    }
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("pictures", nargs="?", type=int, default=500)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--same-work", action="store_true", help="the peer once more, with a site that verifies and syncs")
+    parser.add_argument("--film", type=float, metavar="GB", help="one film of this size instead, without a peer")
+    parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "target", help="where both sides keep their data")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="cordon-bench-", dir=asked.folder) as name:
+        base = pathlib.Path(name)
+        if asked.film:
+            films = []
+            for _ in range(asked.rounds):
+                with tempfile.TemporaryDirectory(prefix="round-", dir=base) as folder:
+                    films.append(film(pathlib.Path(folder), asked.film))
+            result = {"gigabytes": asked.film, "rounds": asked.rounds, "each": "median, least, greatest",
+                      "seconds": spread([seconds for seconds, _ in films], 2),
+                      "mb_per_s": spread([asked.film * 1000 / seconds for seconds, _ in films], 1),
+                      "agent_mb": spread([memory for _, memory in films], 1)}
+        else:
+            result = compare(base, asked.pictures, asked.rounds, asked.same_work)
     print(json.dumps(result, indent=2))
-    if our_seconds >= their_seconds:
+    if not asked.film and result["openssl_curl_nginx"]["speed_ratio"][0] <= 1:
         sys.exit("slower than the pipeline")
 
 
