@@ -85,6 +85,9 @@ pub enum Refusal {
     /// A reason is text of one to 1000 characters.
     #[error("a reason of 1 to {max} characters is needed", max = crate::request::MAX_REASON)]
     Reason,
+    /// The reason has characters that are not seen, or that move others.
+    #[error("the reason has control or format characters; write it as plain text")]
+    HiddenCharacters,
     /// The act does not fit into an event.
     #[error("the act has {0} bytes, more than {max}", max = crate::request::MAX_ACT)]
     TooLong(usize),
@@ -124,6 +127,7 @@ impl Refusal {
             Self::Signature(_) => "bad-signature",
             Self::Quorum { .. } => "quorum-missing",
             Self::Reason => "reason-missing",
+            Self::HiddenCharacters => "reason-hidden-characters",
             Self::TooLong(_) => "act-too-long",
             Self::Encoding(_) => "not-encodable",
         }

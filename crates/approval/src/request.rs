@@ -472,6 +472,10 @@ fn checked_reason(reason: String) -> Result<String, Refusal> {
     if reason.trim().is_empty() || length > MAX_REASON {
         return Err(Refusal::Reason);
     }
+    // Approvers decide by it: it is nothing that looks like something else.
+    if !pki::name::is_readable(&reason) {
+        return Err(Refusal::HiddenCharacters);
+    }
     Ok(reason)
 }
 

@@ -7,7 +7,7 @@ use crate::Request;
 
 /// A change of a request that has not happened yet.
 ///
-/// The event is to be recorded first; [`Self::recorded`] gives the request that is to be stored then.
+/// The event is to be recorded before the request is stored.
 #[derive(Debug)]
 #[must_use = "the change has not happened before it is recorded and stored"]
 pub struct Transition {
@@ -34,12 +34,9 @@ impl Transition {
         self
     }
 
-    /// Records the event by `record` and gives the changed request.
-    ///
-    /// # Errors
-    /// Those of `record`; the change has then not happened.
-    pub fn recorded<E>(self, record: impl FnOnce(Event) -> Result<(), E>) -> Result<Request, E> {
-        record(self.event)?;
-        Ok(self.request)
+    /// The event, which is to be recorded first, and the request that is to be stored then.
+    #[must_use]
+    pub fn into_parts(self) -> (Event, Request) {
+        (self.event, self.request)
     }
 }

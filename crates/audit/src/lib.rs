@@ -40,10 +40,10 @@ pub use event::{Actor, ActorKind, Event, EventError, Outcome};
 pub use hash::Hash;
 pub use leaf::Leaf;
 pub use log::note::{Checkpoint, LogKey, NoteError, VerifierKey};
-pub use log::{BUNDLE_ENTRIES, Log, View};
+pub use log::{Log, View};
 pub use repeats::{Bounds as RepeatBounds, OTHERS, Repeats, host_of};
 pub use shared::{RoleLog, SharedLog};
-pub use sink::{AuditError, AuditSink, MemorySink, Recorded};
+pub use sink::{AuditError, AuditSink, Logged, MemorySink, Recorded};
 
 /// Audit data are for the service's account only.
 const FILE_MODE: u32 = 0o600;

@@ -16,6 +16,7 @@
 //! same way; once the disk works, recording goes on without a restart.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -27,7 +28,7 @@ use crate::leaf::{Leaf, is_role_name};
 use crate::log::merkle::leaf_hash;
 use crate::log::note::{LogKey, VerifierKey};
 use crate::log::{Log, MAX_BATCH, View};
-use crate::sink::{AuditError, AuditSink, Recorded};
+use crate::sink::{AuditError, AuditSink, Logged, Recorded};
 
 mod recover;
 
@@ -230,6 +231,25 @@ impl AuditSink for RoleLog {
             source,
         })?;
         Ok((leaf.role == self.role).then_some(leaf.event))
+    }
+
+    fn look_back(
+        &self,
+        wanted: &dyn Fn(&str) -> bool,
+        each: &mut dyn FnMut(Logged) -> ControlFlow<()>,
+    ) -> Result<(), AuditError> {
+        let view = View::open(&self.inner.dir.join("log"), &self.inner.verifier)?;
+        view.newest_first(|index, bytes| {
+            // What is no text is no leaf: the error names it.
+            if std::str::from_utf8(bytes).is_ok_and(|text| !wanted(text)) {
+                return Ok(ControlFlow::Continue(()));
+            }
+            let leaf = Leaf::decode(bytes);
+            let leaf = leaf.map_err(|source| AuditError::Leaf { index, source })?;
+            let is_own = leaf.role == self.role;
+            let event = leaf.event;
+            Ok(each(Logged { event, is_own }))
+        })
     }
 }
 

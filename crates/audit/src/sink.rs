@@ -1,5 +1,6 @@
 //! Where services hand in their events.
 
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::event::{Event, EventError};
@@ -46,6 +47,28 @@ pub trait AuditSink: Send + Sync {
     fn event(&self, leaf_index: u64) -> Result<Option<Event>, AuditError> {
         Err(AuditError::NotKept(leaf_index))
     }
+
+    /// Goes back through the log, all roles' entries, newest first: of those whose canonical JSON `wanted` accepts, `each`
+    /// gets the event, until it breaks. Canonical JSON has one spelling, so that a look for a part of it misses nothing.
+    ///
+    /// # Errors
+    /// [`AuditError::Unreadable`] of a sink that cannot be read, and failures of reading.
+    fn look_back(
+        &self,
+        wanted: &dyn Fn(&str) -> bool,
+        each: &mut dyn FnMut(Logged) -> ControlFlow<()>,
+    ) -> Result<(), AuditError> {
+        let _ = (wanted, each);
+        Err(AuditError::Unreadable)
+    }
+}
+
+/// An event of the log, found by [`AuditSink::look_back`].
+#[derive(Clone, Debug)]
+pub struct Logged {
+    pub event: Event,
+    /// Recorded by the role of the sink that was asked.
+    pub is_own: bool,
 }
 
 /// Why events were not recorded, or a log could not be opened.
@@ -76,6 +99,9 @@ pub enum AuditError {
     /// The sink keeps no events.
     #[error("event {0} cannot be read here")]
     NotKept(u64),
+    /// The sink cannot be read at all.
+    #[error("the log cannot be read here")]
+    Unreadable,
     /// Not a role name: 1 to 32 lower-case letters, digits and hyphens.
     #[error("{0:?} is not a role name")]
     RoleName(String),
@@ -124,5 +150,21 @@ impl AuditSink for MemorySink {
     fn event(&self, leaf_index: u64) -> Result<Option<Event>, AuditError> {
         let index = usize::try_from(leaf_index).unwrap_or(usize::MAX);
         Ok(self.events().get(index).cloned())
+    }
+
+    fn look_back(
+        &self,
+        wanted: &dyn Fn(&str) -> bool,
+        each: &mut dyn FnMut(Logged) -> ControlFlow<()>,
+    ) -> Result<(), AuditError> {
+        for event in self.events().into_iter().rev() {
+            let text = event.to_canonical()?;
+            let is_own = true;
+            if wanted(&String::from_utf8_lossy(&text)) && each(Logged { event, is_own }).is_break()
+            {
+                break;
+            }
+        }
+        Ok(())
     }
 }

@@ -11,6 +11,7 @@
 //! DIR/control.sock        for `cordon pki revoke` and its like while the site runs
 //! ```
 
+pub(crate) mod files;
 mod opening;
 
 use std::path::{Path, PathBuf};

@@ -13,16 +13,39 @@ mod lock;
 mod reserved;
 pub mod testing;
 
-use std::fs;
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, chown};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, chown};
 use std::path::Path;
+
+use rustix::fs::OFlags;
 
 pub use disk::{Disk, DiskFile, Listed, RealDisk, SharedDisk, real};
 pub use lock::FileLock;
 pub use reserved::{LeftBehind, Reserved};
 
 const REAL: &dyn Disk = &RealDisk;
+
+/// Opens a regular file to read it, without waiting: whoever puts a pipe or a device in its place would otherwise have the
+/// reader wait for ever, or read without end.
+///
+/// # Errors
+/// Any error of opening; [`io::ErrorKind::InvalidInput`] of what is no regular file.
+pub fn open_regular(path: &Path) -> io::Result<(File, Metadata)> {
+    let flags = OFlags::NONBLOCK.union(OFlags::NOCTTY).bits().cast_signed();
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)?;
+    let metadata = file.metadata()?;
+    match metadata.file_type().is_file() {
+        true => Ok((file, metadata)),
+        false => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "this is no regular file",
+        )),
+    }
+}
 
 /// Syncs the directory that holds `path`.
 ///

@@ -1,14 +1,12 @@
 //! Files with secrets, and other files that a configuration names.
 //!
-//! A file is opened without waiting and read only if it is a regular one: whoever names a pipe or a device would otherwise have
-//! a service wait for ever, or read without end.
+//! A file is opened without waiting and read only if it is a regular one.
 
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, Metadata};
 use std::io::Read as _;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use rustix::fs::OFlags;
 use zeroize::Zeroizing;
 
 /// Bytes of a file with a secret at most.
@@ -46,18 +44,8 @@ pub fn read_public(path: &Path, most: u64) -> Result<Zeroizing<Vec<u8>>, String>
     contents(file, &metadata, path, most)
 }
 
-/// Opens a regular file.
 fn open(path: &Path) -> Result<(File, Metadata), String> {
-    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
-    let flags = OFlags::NONBLOCK.union(OFlags::NOCTTY).bits().cast_signed();
-    let mut options = OpenOptions::new();
-    let opened = options.read(true).custom_flags(flags).open(path);
-    let file = opened.map_err(failed)?;
-    let metadata = file.metadata().map_err(failed)?;
-    match metadata.is_file() {
-        true => Ok((file, metadata)),
-        false => Err(format!("{} is no regular file", path.display())),
-    }
+    durable::open_regular(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 fn contents(

@@ -1,6 +1,5 @@
 //! Keys and certificates in files: written durably, read with a bound.
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -153,8 +152,7 @@ fn read(path: &Path, private: bool) -> Result<String, FileError> {
         path: path.to_owned(),
         source,
     };
-    let file = File::open(path).map_err(failed)?;
-    let metadata = file.metadata().map_err(failed)?;
+    let (file, metadata) = durable::open_regular(path).map_err(failed)?;
     let mode = metadata.permissions().mode() & 0o7777;
     if private && mode & 0o077 != 0 {
         return Err(FileError::TooOpen {

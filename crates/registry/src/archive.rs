@@ -12,10 +12,12 @@ use audit::Event;
 use evidence::cms;
 use pki::cert;
 use pki::key::PrivateKey;
+use pki::name::Subject;
 use pki::profile::{CaKind, Profile};
 use store::sqlx::{self, Sqlite, Transaction};
 use time::OffsetDateTime;
 
+use crate::contradiction::Contradiction;
 use crate::requests::RequestError;
 use crate::{Registry, RegistryError, Warrant};
 
@@ -60,7 +62,7 @@ fn fingerprint(certificate: &pki::Certificate) -> Result<String, RegistryError> 
     Ok(cert::fingerprint_sha256(&cert::to_der(certificate)?))
 }
 
-fn digest(envelope: &[u8]) -> String {
+pub(crate) fn digest(envelope: &[u8]) -> String {
     cert::fingerprint_sha256(envelope)
 }
 
@@ -103,7 +105,17 @@ impl Registry {
             serial: serial.to_owned(),
             field,
         };
-        if record.uid.as_deref().unwrap_or(&record.holder) != subject {
+        // By the certificate: columns of the database are whatever somebody wrote there.
+        let certificate = cert::from_der(&record.certificate).map_err(RegistryError::from)?;
+        let held = self.held();
+        let is_own = cert::serial_hex(&certificate) == record.serial
+            && held
+                .of_kind(kind)
+                .any(|one| cert::is_signed_by(&certificate, one.certificate()));
+        let names = Subject::from_name(&certificate.tbs_certificate.subject);
+        let names =
+            names.map_err(|error| RegistryError::from(pki::issue::IssueError::Name(error)))?;
+        if !is_own || names.uid.unwrap_or(names.common_name) != subject {
             return Err(other("the subject"));
         }
         if record.clearance.unwrap_or_default() != clearance {
@@ -138,15 +150,17 @@ impl Registry {
             return Err(RegistryError::NotCovered("recovery of a key"));
         };
         let serial = serial.clone();
+        let logged = self.archived_digest(&serial).await?;
         let turn = self.begin_warrant(&warrant, now).await?;
         let registry = self.on_behalf(&warrant);
-        let outcome = registry.recover(&serial, warrant, now).await;
+        let outcome = registry.recover(&serial, logged, warrant, now).await;
         self.end_warrant(turn, outcome).await
     }
 
     async fn recover(
         &self,
         serial: &str,
+        logged: Option<String>,
         warrant: Warrant,
         now: OffsetDateTime,
     ) -> Result<Vec<u8>, RegistryError> {
@@ -158,8 +172,11 @@ impl Registry {
                 .await?;
         let gone = || RegistryError::NotArchived(serial.to_owned());
         let envelope = envelope.ok_or_else(gone)?;
-        let event = self.finish_in(&mut tx, warrant, serial, now).await?;
         let sha256 = digest(&envelope);
+        if logged.is_some_and(|logged| logged != sha256) {
+            return Err(Contradiction::ArchivedKey(serial.to_owned()).into());
+        }
+        let event = self.finish_in(&mut tx, warrant, serial, now).await?;
         let told = |event: Event| event.with_detail(DIGEST, sha256.clone());
         tx.record(event.into_iter().map(told).collect()).await?;
         tx.commit().await?;

@@ -28,10 +28,11 @@ use self::generations::Generations;
 use self::invited::{Offered, Offers};
 use self::profiles::Profiles;
 use self::recorded::Recorded;
-use self::tracked::{CarriedOut, Tracked, transaction_of};
-use crate::archive::DIGEST;
+use self::tracked::{Archived, CarriedOut, Tracked, transaction_of};
+use crate::archive::{DIGEST, digest};
 use crate::origin::OriginKind;
 use crate::profiles::evidence::CHANGE;
+use crate::records::InBook;
 use crate::writing::OPEN;
 
 /// Something that the rules do not explain.
@@ -77,8 +78,8 @@ pub struct Completeness {
     holders: BTreeSet<(String, String)>,
     /// Revoked certificates, by authority and serial number, with the transactions.
     revoked: BTreeMap<(String, String), u64>,
-    /// What was archived of keys, by serial number.
-    archived: BTreeMap<String, String>,
+    /// What was archived of keys by the events, by serial number.
+    archived: BTreeMap<String, Archived>,
     last: Option<OffsetDateTime>,
     report: CompletenessReport,
 }
@@ -167,6 +168,7 @@ impl Completeness {
     /// Of what was recorded so far, transactions after `committed` have no effect.
     fn opened(&mut self, committed: u64) {
         self.recorded.retain(|_, one| one.transaction <= committed);
+        self.archived.retain(|_, one| one.transaction <= committed);
         self.revoked
             .retain(|_, transaction| *transaction <= committed);
         self.generations.opened(committed);
@@ -178,8 +180,13 @@ impl Completeness {
             return self.gap(entry, "an issued certificate without serial number");
         };
         if let Some(archived) = event.details.get(DIGEST).and_then(Value::as_str) {
-            self.archived
-                .insert(one.serial.clone(), archived.to_owned());
+            let archived = Archived {
+                entry,
+                transaction: one.transaction,
+                digest: archived.to_owned(),
+                in_book: false,
+            };
+            self.archived.insert(one.serial.clone(), archived);
         }
         let serial = (one.authority.clone(), one.serial.clone());
         if !self.serials.insert(serial) {
@@ -209,7 +216,13 @@ impl Completeness {
     fn step(&mut self, entry: u64, step: &str, event: &Event) {
         let id = request_of(event);
         let request = self.requests.entry(id.clone()).or_default();
-        request.last = (version_of(event), request.approvals.clone());
+        let (version, former) = (version_of(event), request.last.0);
+        request.last = (version, request.approvals.clone());
+        if version <= former && former > 0 {
+            let what = format!("request {id}: {step} made version {version}, which was there");
+            self.gap(entry, what);
+        }
+        let request = self.requests.entry(id.clone()).or_default();
         match step {
             "approve" => self.approved(entry, &id, event),
             // The content is another one, or begins anew: approvals so far count no more.
@@ -275,6 +288,7 @@ impl Completeness {
         let request = self.requests.entry(id.to_owned()).or_default();
         let found = request.approvals_of(&act);
         let result = event.details.get("result").and_then(Value::as_str);
+        let twice = request.carried_out.is_some();
         request.carried_out = Some(CarriedOut {
             entry,
             version: version_of(event),
@@ -283,6 +297,9 @@ impl Completeness {
             at: event.at,
             enough: found >= wanted,
         });
+        if twice {
+            self.gap(entry, format!("request {id} was carried out once more"));
+        }
         if found < wanted {
             let what = format!("request {id}: {step} with {found} of {wanted} approvals");
             self.gap(entry, what);
@@ -292,7 +309,8 @@ impl Completeness {
     /// What was given out is what was archived with the certificate: the site, which can open neither, could not tell.
     fn recovered(&mut self, entry: u64, id: &str, serial: &str, event: &Event) {
         let given = event.details.get(DIGEST).and_then(Value::as_str);
-        let archived = self.archived.get(serial).map(String::as_str);
+        let archived = self.archived.get(serial);
+        let archived = archived.map(|archived| archived.digest.as_str());
         if given.is_none() || given != archived {
             let what = format!("request {id} gave out another key than was archived for {serial}");
             self.gap(entry, what);
@@ -306,6 +324,7 @@ impl Completeness {
         let request = self.requests.entry(id.clone()).or_default();
         if request.last.0 == version {
             request.approvals = std::mem::take(&mut request.last.1);
+            request.last.0 = version.saturating_sub(1);
         }
         if let Some(done) = request.carried_out.take_if(|done| done.version == version) {
             let acts = self.report.acts.entry(done.act.name().to_owned());
@@ -326,9 +345,14 @@ impl Completeness {
         self.compare(der, false);
     }
 
-    /// Looks for a certificate of the registry's book.
-    pub fn look_for_of_book(&mut self, der: &[u8]) {
-        self.compare(der, true);
+    /// Looks for a row of the registry's book.
+    pub fn look_for_of_book(&mut self, row: InBook<'_>) {
+        match row {
+            InBook::Certificate(der) => self.compare(der, true),
+            InBook::ArchivedKey { serial, message } => {
+                self.compare_archived(serial, &digest(message));
+            }
+        }
     }
 
     fn compare(&mut self, der: &[u8], of_book: bool) {
@@ -368,7 +392,23 @@ impl Completeness {
         }
     }
 
-    /// Ends. `book` says that every certificate of the registry's book was [looked for](Self::look_for_of_book).
+    fn compare_archived(&mut self, serial: &str, digest: &str) {
+        let what = match self.archived.get_mut(serial) {
+            Some(archived) if archived.digest == digest => {
+                archived.in_book = true;
+                return;
+            }
+            Some(archived) => {
+                archived.in_book = true;
+                "is another than its event says"
+            }
+            None => "is in no event of the log",
+        };
+        let what = format!("the archived key of certificate {serial} {what}");
+        self.report.gaps.push(Gap { entry: None, what });
+    }
+
+    /// Ends. `book` says that all certificates and archived keys of the registry's book were looked for.
     #[must_use]
     pub fn finish(mut self, book: bool) -> CompletenessReport {
         let recorded = std::mem::take(&mut self.recorded);
@@ -406,6 +446,13 @@ impl Completeness {
         let unapproved: Vec<_> = self.generations.unapproved(approved).collect();
         for (entry, what) in unapproved {
             self.gap(entry, what);
+        }
+        let archived = std::mem::take(&mut self.archived);
+        for (serial, one) in archived.iter().filter(|(_, one)| book && !one.in_book) {
+            let what = format!(
+                "the archived key of certificate {serial} is not in the registry's book any more"
+            );
+            self.gap(one.entry, what);
         }
         let carried_out = |id: &str| requests.get(id)?.carried_out.as_ref();
         for (entry, what) in self.profiles.unapproved(carried_out) {

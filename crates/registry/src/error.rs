@@ -18,6 +18,7 @@ use store::{ClockBehind, StoreError};
 use time::OffsetDateTime;
 
 use crate::ceremony::CeremonyError;
+use crate::contradiction::Contradiction;
 use crate::generation::AuthorityId;
 use crate::holders::{HolderRefused, HolderState};
 pub(crate) use crate::noun::{called, noun, noun_of};
@@ -63,7 +64,8 @@ pub enum RegistryError {
     ProfileWaits { name: String, why: String },
     /// What was approved is not what would be issued.
     #[error(
-        "the profile {name:?} was changed at {at}, after the approval: return the request and have it approved anew"
+        "the profile {name:?} was changed at {at}, after the approval: return the request and have it approved anew; where \
+         that time is still to come, as the clock was ahead, have the profile approved anew first"
     )]
     ProfileChanged { name: String, at: OffsetDateTime },
     #[error("there are {MAX_PROFILES} profiles; change one")]
@@ -190,6 +192,9 @@ pub enum RegistryError {
         found: usize,
         needed: usize,
     },
+    /// Somebody else changed the database.
+    #[error(transparent)]
+    Contradiction(#[from] Contradiction),
     /// The log cannot be read.
     #[error("the audit log cannot be read")]
     Log(#[source] AuditError),

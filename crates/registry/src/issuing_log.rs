@@ -1,21 +1,26 @@
-//! Which generation issues, by the audit log: what a start holds the database against.
+//! Which generation issues, and which profiles are in force, by the audit log: what a start holds the database against.
 //!
 //! Whoever can write to the database, or put an older copy of it back, could have an authority issue without the approvals of
-//! its act. The log says which one was put to use last (`authority.activate`), and by which request, whose approvals it has with
-//! their signatures. From time to time, and after each change, `authority.issuing` says so of all kinds: a start reads backwards
-//! no further than to the newest of these, and to the beginning of requests that it has to verify.
+//! its act, or by a profile that was replaced. The log says which generation was put to use last (`authority.activate`), and by
+//! which request, whose approvals it has with their signatures, and which profile was changed last (`profile.change`). From time
+//! to time, and after each change, `authority.issuing` says so of all kinds and profiles: a start reads backwards no further than
+//! to the newest of these, and to the beginning of requests that it has to verify.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 
 use approval::{Act, Policy, RecordedApproval};
-use audit::{Actor, AuditError, BUNDLE_ENTRIES, Event, Leaf, Outcome, View};
+use audit::{Actor, AuditError, Event, Leaf, Outcome, View};
 use pki::cert;
 use pki::name::Subject;
 use pki::profile::CaKind;
 use serde_json::Value;
 use time::OffsetDateTime;
 
+use crate::by_log::LOSS;
+use crate::contradiction::Contradiction;
 use crate::generation::AuthorityId;
+use crate::profiles::evidence::CHANGE;
 use crate::writing::{OPEN, TRANSACTION};
 use crate::{Registry, RegistryError};
 
@@ -24,14 +29,18 @@ use crate::{Registry, RegistryError};
 const NOTED_EVERY: u64 = 1 << 14;
 const NOTED: &str = "authority.issuing";
 const ACTIVATED: &str = "authority.activate";
-/// A person let the site go on with a log that lacks what was lost: what the database says counts from there on.
-const LOSS: &str = "audit.accept-loss";
+/// The detail of [`NOTED`] with names and digests of the profiles that were put in force.
+const PROFILES: &str = "profiles";
 
 /// What of the log decides, newest first.
 #[derive(Default)]
 struct Found {
     /// What was noted last; where the log has no note, the first generations. A kind that is missing is not known.
     noted: Option<BTreeMap<CaKind, AuthorityId>>,
+    /// Digests of the profiles of then, by name; `None` where that is not known.
+    profiles: Option<BTreeMap<String, String>>,
+    /// An earlier version noted it, which said nothing of profiles.
+    is_old: bool,
     events: Vec<Event>,
     /// Requests of which not all is read yet.
     wanted: BTreeSet<String>,
@@ -62,31 +71,31 @@ impl Takeover {
 impl Found {
     fn read(log: &View) -> Result<Self, AuditError> {
         let mut found = Self::default();
-        let bundles = log.size().div_ceil(BUNDLE_ENTRIES);
-        for number in (0..bundles).rev() {
-            for bytes in log.bundle(number)?.iter().rev() {
-                found.entries += 1;
-                if found.may_decide(bytes) {
-                    let index = log.size().saturating_sub(found.entries);
-                    let leaf = Leaf::decode(bytes);
-                    let leaf = leaf.map_err(|source| AuditError::Leaf { index, source })?;
-                    found.take(leaf.event);
-                }
-                if found.noted.is_some() && found.wanted.is_empty() {
-                    return Ok(found);
-                }
+        log.newest_first(|index, bytes| {
+            found.entries += 1;
+            if found.may_decide(bytes) {
+                let leaf = Leaf::decode(bytes);
+                let leaf = leaf.map_err(|source| AuditError::Leaf { index, source })?;
+                found.take(leaf.event);
             }
+            Ok::<_, AuditError>(match found.noted.is_some() && found.wanted.is_empty() {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            })
+        })?;
+        if found.noted.is_none() {
+            let first = CaKind::ALL.map(|kind| (kind, AuthorityId::first(kind)));
+            found.noted = Some(first.into());
+            found.profiles = Some(BTreeMap::new());
         }
-        let first = CaKind::ALL.map(|kind| (kind, AuthorityId::first(kind)));
-        found.noted.get_or_insert(first.into());
         Ok(found)
     }
 
     /// Whether an entry is to be read: entries are canonical JSON, so that each name has one spelling.
     fn may_decide(&self, bytes: &[u8]) -> bool {
         let names: &[&str] = match (self.noted.is_none(), self.wanted.is_empty()) {
-            (true, true) => &[NOTED, ACTIVATED, OPEN, LOSS],
-            (true, false) => &[NOTED, ACTIVATED, OPEN, LOSS, "request."],
+            (true, true) => &[NOTED, ACTIVATED, CHANGE, OPEN, LOSS],
+            (true, false) => &[NOTED, ACTIVATED, CHANGE, OPEN, LOSS, "request."],
             (false, _) => &["request."],
         };
         let Ok(text) = std::str::from_utf8(bytes) else {
@@ -112,7 +121,12 @@ impl Found {
             return;
         }
         match action {
-            NOTED if of_registry => self.noted = Some(noted(&event)),
+            NOTED if of_registry => {
+                self.noted = Some(noted(&event));
+                self.profiles = text(&event, PROFILES).map(noted_profiles);
+                self.is_old = self.profiles.is_none();
+            }
+            CHANGE if of_registry && event.outcome == Outcome::Ok => self.events.push(event),
             LOSS if event.role == "site" => self.noted = Some(BTreeMap::new()),
             OPEN if of_registry => self.events.push(event),
             ACTIVATED if of_registry && event.outcome == Outcome::Ok => {
@@ -151,6 +165,26 @@ impl Found {
         takeovers
     }
 
+    /// Digests of the profiles that were changed since the note, by name: the newest one of each that took effect.
+    fn profile_changes(&self) -> BTreeMap<String, String> {
+        let mut changes: Vec<(u64, &str, &str)> = Vec::new();
+        for event in self.events.iter().rev() {
+            let transaction = event.details.get(TRANSACTION).and_then(Value::as_u64);
+            let transaction = transaction.unwrap_or_default();
+            match event.action.as_str() {
+                OPEN => changes.retain(|(one, ..)| *one <= transaction),
+                CHANGE => {
+                    let name = event.resource.strip_prefix("profile/");
+                    let change = name.zip(text(event, "sha256"));
+                    changes.extend(change.map(|(name, digest)| (transaction, name, digest)));
+                }
+                _ => {}
+            }
+        }
+        let owned = |(_, name, digest): (u64, &str, &str)| (name.to_owned(), digest.to_owned());
+        changes.into_iter().map(owned).collect()
+    }
+
     /// Approvals of a takeover that `request` had when it was carried out, with their times, by approver.
     fn approvals(
         &self,
@@ -187,12 +221,22 @@ fn noted(event: &Event) -> BTreeMap<CaKind, AuthorityId> {
     CaKind::ALL.into_iter().filter_map(of_kind).collect()
 }
 
+/// Profiles as a note has them.
+fn noted_profiles(text: &str) -> BTreeMap<String, String> {
+    let pairs = text.split_ascii_whitespace();
+    let pairs = pairs.filter_map(|pair| pair.split_once('='));
+    pairs
+        .map(|(name, digest)| (name.to_owned(), digest.to_owned()))
+        .collect()
+}
+
 impl Registry {
-    /// Holds which generations issue against the log of this site. Returns whether [`Self::note_issuing`] is due. Blocks for
-    /// reading.
+    /// Holds which generations issue and which profiles are in force against the log of this site. Returns whether
+    /// [`Self::note_issuing`] is due. Blocks for reading.
     ///
     /// # Errors
-    /// [`RegistryError::NotByLog`] or [`RegistryError::NotApproved`], and the site must not issue; [`RegistryError::Log`].
+    /// [`RegistryError::NotByLog`], [`RegistryError::NotApproved`] or [`RegistryError::Contradiction`], and the site must not
+    /// issue; [`RegistryError::Log`].
     pub fn check_issuing(&self, log: &View) -> Result<bool, RegistryError> {
         let found = Found::read(log).map_err(RegistryError::Log)?;
         let takeovers = found.takeovers();
@@ -211,7 +255,27 @@ impl Registry {
                 _ => {}
             }
         }
-        Ok(found.entries > NOTED_EVERY)
+        self.check_profiles(&found)?;
+        Ok(found.entries > NOTED_EVERY || found.is_old)
+    }
+
+    fn check_profiles(&self, found: &Found) -> Result<(), RegistryError> {
+        let rows = self.inner.profiles.digests();
+        let changes = found.profile_changes();
+        let is_whole = found.profiles.is_some();
+        let mut logged = found.profiles.clone().unwrap_or_default();
+        logged.extend(changes);
+        // Where all of them are known, there are no others.
+        let extra = rows
+            .keys()
+            .filter(|name| is_whole && !logged.contains_key(*name));
+        let other = logged
+            .iter()
+            .filter(|(name, digest)| rows.get(*name) != Some(*digest));
+        match extra.chain(other.map(|(name, _)| name)).next() {
+            Some(name) => Err(Contradiction::Profile(name.clone()).into()),
+            None => Ok(()),
+        }
     }
 
     fn check_takeover(&self, found: &Found, one: &Takeover) -> Result<(), RegistryError> {
@@ -260,7 +324,7 @@ impl Registry {
             && users.any(|one| cert::is_signed_by(&certificate, one.certificate()))
     }
 
-    /// Records which generations issue.
+    /// Records which generations issue, and which profiles are in force.
     ///
     /// # Errors
     /// [`RegistryError::Audit`].
@@ -271,6 +335,11 @@ impl Registry {
         for kind in CaKind::ALL {
             event = event.with_detail(kind.name(), standings.issuing(kind)?.to_string());
         }
+        let profiles = self.inner.profiles.digests().into_iter();
+        let profiles: Vec<_> = profiles
+            .map(|(name, digest)| format!("{name}={digest}"))
+            .collect();
+        event = event.with_detail(PROFILES, profiles.join(" "));
         self.record(event).await
     }
 }

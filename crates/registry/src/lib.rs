@@ -65,12 +65,14 @@ mod archive;
 mod authorities;
 mod authority;
 mod batch;
+mod by_log;
 pub mod ceremony;
 mod certificate_order;
 pub mod cmp;
 mod codes;
 mod completeness;
 mod config;
+mod contradiction;
 mod enrol;
 mod error;
 pub mod est;
@@ -144,6 +146,7 @@ pub use self::completeness::{Completeness, CompletenessReport, Gap};
 pub use self::config::{
     AuthorityKeys, CRL_SHARDS, Config, Lifetimes, MAX_CRL_SHARDS, Passphrases, RENEWAL_GRACE,
 };
+pub use self::contradiction::Contradiction;
 pub use self::enrol::MAX_RENEWALS;
 pub use self::error::{AdmissionError, EnrolError, RegistryError};
 pub use self::generation::{AuthorityId, AuthorityState, UnknownAuthority};
@@ -154,7 +157,7 @@ pub use self::lists::{CrlName, PublishedList, UnknownCrl};
 pub use self::names::MAX_SERVER_NAMES;
 pub use self::ocsp::OcspAnswer;
 pub use self::profiles::{MAX_PROFILES, ProfileRecord};
-pub use self::records::{IssuedRecord, RevokedRecord, for_each_in_book};
+pub use self::records::{InBook, IssuedRecord, RevokedRecord, for_each_in_book};
 pub use self::requests::{
     CarryError, MAX_BEGUN_PER_DAY, MAX_INVITATION_HOURS, MAX_INVITED_RENEWALS, MAX_OPEN,
     MAX_OPEN_OF_ONE, MAX_VERSIONS, NumberedChange, RequestChange, RequestContent, RequestCursor,

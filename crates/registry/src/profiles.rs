@@ -57,6 +57,14 @@ impl Profiles {
         all.get(name).cloned()
     }
 
+    /// Digests of the files, by name.
+    pub(crate) fn digests(&self) -> BTreeMap<String, String> {
+        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        all.values()
+            .map(|one| (one.record.name.clone(), one.record.sha256.clone()))
+            .collect()
+    }
+
     fn put(&self, one: InForce) {
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         all.insert(one.record.name.clone(), one);

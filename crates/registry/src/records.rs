@@ -158,35 +158,61 @@ impl IssuedRecord {
     }
 }
 
-/// Certificates that are read from the book at once.
+/// Rows that are read from the book at once.
 const AT_ONCE: i64 = 1000;
 
-/// Hands every certificate (DER) of the book in a site's folder to `each`, in the order of issuing. The book is only read,
-/// and may be in use.
+/// A row of the book of a site.
+#[derive(Clone, Copy, Debug)]
+pub enum InBook<'a> {
+    /// An issued certificate (DER).
+    Certificate(&'a [u8]),
+    /// A key that was archived, in its message (CMS).
+    ArchivedKey {
+        /// Of its certificate.
+        serial: &'a str,
+        message: &'a [u8],
+    },
+}
+
+/// Hands every certificate and archived key of the book in a site's folder to `each`, in the order of issuing. The book is only
+/// read, and may be in use.
 ///
 /// # Errors
 /// [`RegistryError::Store`]; there is no book, for instance.
 pub async fn for_each_in_book(
     directory: &Path,
-    mut each: impl FnMut(&[u8]),
+    mut each: impl FnMut(InBook<'_>),
 ) -> Result<(), RegistryError> {
     let file = SqliteConnectOptions::new().filename(directory.join("registry.sqlite"));
     let mut book = SqliteConnection::connect_with(&file.read_only(true)).await?;
-    let mut after = i64::MIN;
-    loop {
-        let rows: Vec<(i64, Vec<u8>)> = sqlx::query_as(
-            "SELECT rowid, certificate FROM issued WHERE rowid > ? ORDER BY rowid LIMIT ?",
-        )
-        .bind(after)
-        .bind(AT_ONCE)
-        .fetch_all(&mut book)
-        .await?;
-        let Some((last, _)) = rows.last() else {
-            return Ok(());
-        };
-        after = *last;
-        rows.iter().for_each(|(_, certificate)| each(certificate));
+    let certificates =
+        "SELECT rowid, serial, certificate FROM issued WHERE rowid > ? ORDER BY rowid LIMIT ?";
+    let keys =
+        "SELECT rowid, serial, envelope FROM archived_keys WHERE rowid > ? ORDER BY rowid LIMIT ?";
+    for (query, is_key) in [(certificates, false), (keys, true)] {
+        let mut after = i64::MIN;
+        loop {
+            let rows: Vec<(i64, String, Vec<u8>)> = sqlx::query_as(query)
+                .bind(after)
+                .bind(AT_ONCE)
+                .fetch_all(&mut book)
+                .await?;
+            let Some((last, ..)) = rows.last() else {
+                break;
+            };
+            after = *last;
+            for (_, serial, bytes) in &rows {
+                each(match is_key {
+                    false => InBook::Certificate(bytes),
+                    true => InBook::ArchivedKey {
+                        serial,
+                        message: bytes,
+                    },
+                });
+            }
+        }
     }
+    Ok(())
 }
 
 impl Registry {

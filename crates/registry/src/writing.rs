@@ -163,6 +163,7 @@ impl Registry {
         let (committed, open): (i64, bool) = sqlx::query_as("SELECT committed, open FROM writing")
             .fetch_one(self.inner.sql.read())
             .await?;
+        self.check_not_older(committed).await?;
         match open {
             true => self.record(opened(committed, now)).await,
             false => Ok(()),

@@ -320,16 +320,6 @@ fn keys_are_recovered_by_two_whatever_the_level() {
 }
 
 #[test]
-fn event_that_is_not_recorded_changes_nothing() {
-    let request = submitted(issue("officer-9", Clearance::Restricted));
-    let step = request
-        .withdraw("applicant", request.version(), NOW)
-        .unwrap();
-    assert_eq!(step.recorded(|_| Err("disk full")), Err("disk full"));
-    assert_eq!(request.state().name(), "submitted");
-}
-
-#[test]
 fn returned_request_says_why_and_can_be_mended() {
     let staff = Staff::new();
     let request = submitted(issue("officer-9", Clearance::Restricted));
@@ -338,6 +328,14 @@ fn returned_request_says_why_and_can_be_mended() {
         code(request.send_back(&registrar, request.version(), " ", NOW)),
         "reason-missing"
     );
+    for text in [
+        "wrong \u{202e}tinu",
+        "wrong\u{1b}[2J unit",
+        "wrong\u{200b} unit",
+    ] {
+        let sent = request.send_back(&registrar, request.version(), text, NOW);
+        assert_eq!(code(sent), "reason-hidden-characters", "{text:?}");
+    }
     let back = done(
         request
             .send_back(&registrar, request.version(), "wrong unit", NOW)

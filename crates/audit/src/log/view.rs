@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use super::merkle::{Nodes, complete_root, consistency_path, inclusion_path, leaf_hash};
@@ -94,6 +95,26 @@ impl View {
             return Err(damaged("entries do not fit their hashes"));
         }
         Ok(entries.into_iter().map(<[u8]>::to_vec).collect())
+    }
+
+    /// Hands the entries over with their indexes, newest first, until `each` breaks.
+    ///
+    /// # Errors
+    /// As [`Self::entry`], or those of `each`.
+    pub fn newest_first<E: From<LogError>>(
+        &self,
+        mut each: impl FnMut(u64, &[u8]) -> Result<ControlFlow<()>, E>,
+    ) -> Result<(), E> {
+        for number in (0..self.size().div_ceil(TILE_WIDTH)).rev() {
+            let indexes = number.saturating_mul(TILE_WIDTH)..;
+            let entries: Vec<_> = indexes.zip(self.bundle(number)?).collect();
+            for (index, bytes) in entries.into_iter().rev() {
+                if each(index, &bytes)?.is_break() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The proof that entry `index` is in the tree of this checkpoint (RFC 6962, section 2.1.1).

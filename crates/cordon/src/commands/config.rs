@@ -1,16 +1,19 @@
 //! `cordon config`: trying settings before restarting.
 
 use serde_json::json;
+use time::OffsetDateTime;
 
 use crate::cli::ConfigCommand;
 use crate::config::Config;
 use crate::failure::{Failure, Outcome};
 use crate::notices::{self, Relay};
+use crate::site::files;
 
 pub(crate) async fn run(command: ConfigCommand, json: bool) -> Outcome {
     match command {
         ConfigCommand::Check { file } => {
-            Config::load(Some(&file))?;
+            let config = Config::load(Some(&file))?;
+            files::check(&config, OffsetDateTime::now_utc())?;
             super::print(
                 json,
                 &json!({ "file": file, "valid": true }),

@@ -43,7 +43,7 @@ pub(crate) async fn run(args: &PkiAudit, json: bool) -> Outcome {
         }
     }
     if let Some(data) = &args.data {
-        let book = registry::for_each_in_book(data, |der| completeness.look_for_of_book(der));
+        let book = registry::for_each_in_book(data, |row| completeness.look_for_of_book(row));
         book.await.or_hint(
             "cannot read the registry's book",
             "name the site's folder with --data",

@@ -1,6 +1,6 @@
 //! Opening a site: each role after those that it needs, and the checks between them.
 
-use pki::key::{KeyList, Passphrase};
+use pki::key::Passphrase;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -17,6 +17,7 @@ use registry::{
 use store::ClockFloor;
 use time::OffsetDateTime;
 
+use super::files;
 use super::{
     Site, algorithm, newest_log_index, open_audit, private, registry_settings, renew_authorities,
     role,
@@ -24,7 +25,7 @@ use super::{
 use crate::cli::SiteArgs;
 use crate::config::Config;
 use crate::credentials::Credentials;
-use crate::failure::{Failure, OrHint as _, Outcome};
+use crate::failure::{OrHint as _, Outcome};
 use crate::last_checkpoint;
 use crate::registration::subject_of;
 use crate::trust_bundle::Bundles;
@@ -240,42 +241,6 @@ async fn check_issuing(registry: &Registry, audit: &SharedLog, now: OffsetDateTi
     Ok(())
 }
 
-/// The keys of the lists in [`Registration::weak_keys`](crate::config::Registration).
-fn weak_keys(config: &Config) -> Outcome<Arc<KeyList>> {
-    let list = KeyList::read(&config.registration.weak_keys);
-    list.map(Arc::new).or_hint(
-        "registration.weak_keys",
-        "name lists in the format of Debian's openssl-blacklist",
-    )
-}
-
-/// Longest file of recovery certificates in bytes.
-const MAX_RECOVERY: u64 = 64 * 1024;
-
-/// The certificates of [`Registration::recovery`](crate::config::Registration).
-fn recovery(config: &Config) -> Outcome<Option<Arc<[pki::Certificate]>>> {
-    const HINT: &str = "name certificates (PEM) with RSA or elliptic-curve keys";
-    let file = &config.registration.recovery;
-    if file.as_os_str().is_empty() {
-        return Ok(None);
-    }
-    let what = || format!("registration.recovery: {}", file.display());
-    let text = crate::commands::read_regular(file, MAX_RECOVERY, HINT)?;
-    if String::from_utf8_lossy(&text).contains("PRIVATE KEY") {
-        // The site would have what opens its own archive.
-        let found = anyhow::anyhow!("there is a private key in it").context(what());
-        return Err(Failure::new(
-            found,
-            "keep that elsewhere, and name a file with certificates only",
-        ));
-    }
-    let chain = pki::file::load_chain(file).or_hint(what(), HINT)?;
-    let certificates: Arc<[pki::Certificate]> = chain.certificates().into();
-    // Whoever could not be encrypted to is found at the start, not with the first key.
-    evidence::cms::encrypt(b"", &certificates).or_hint(what(), HINT)?;
-    Ok(Some(certificates))
-}
-
 async fn open_registry(
     data: &Path,
     config: &Config,
@@ -286,8 +251,8 @@ async fn open_registry(
 ) -> Outcome<Registry> {
     let settings = registry::Config {
         clock: clock.clone(),
-        weak_keys: weak_keys(config)?,
-        recovery: recovery(config)?,
+        weak_keys: files::weak_keys(config)?,
+        recovery: files::recovery(config, now)?,
         ..registry_settings(config)
     };
     let initialised = Registry::is_initialised(data);

@@ -60,6 +60,13 @@ pub(crate) fn is_hidden(c: char) -> bool {
     c.is_control() || is_in(&INVISIBLE, c) || is_in(&IGNORABLE, c) || TAGS.contains(&c)
 }
 
+/// Whether `text` is read as it is: it has line breaks and tabs, and no other characters that are not seen or move others.
+#[must_use]
+pub fn is_readable(text: &str) -> bool {
+    let breaks = |c: char| matches!(c, '\n' | '\r' | '\t');
+    !text.chars().any(|c| is_hidden(c) && !breaks(c))
+}
+
 /// Whether `text` has no control or format characters, and begins like no option and no hidden file.
 #[must_use]
 pub fn is_plain(text: &str) -> bool {

@@ -1,5 +1,7 @@
 //! Pages of an applicant: certificates of the own, and what was asked for.
 
+use std::ops::Deref;
+
 use askama::Template;
 use axum::Router;
 use axum::extract::rejection::QueryRejection;
@@ -15,8 +17,9 @@ use super::layout::{Frame, page};
 use super::requests::list::{named, place};
 use super::requests::show::download;
 use super::requests::{MAX_FORM, version};
+use super::visitor::{Objection, Visitor};
 use crate::backend::{Backend, BackendError};
-use crate::error::{error_page, foreign_form, missing_page};
+use crate::error::{error_page, missing_page};
 use crate::form::Fields;
 use crate::requests::{
     ApplicantView, ApplicationForm, ApplicationStep, RequestConflict, RequestView, StepError,
@@ -50,7 +53,7 @@ pub(crate) fn router<B: Backend>() -> Router<App<B>> {
 
 /// Somebody who asks for certificates of the own; a handler that takes one cannot be reached without it.
 pub(crate) struct Applying<B: Backend> {
-    viewer: Viewer,
+    visitor: Visitor,
     applicant: B::Applicant,
 }
 
@@ -63,31 +66,26 @@ impl<B: Backend> FromRequestParts<App<B>> for Applying<B> {
         let page = format!("{} {}", parts.method, parts.uri.path());
         let (who, certificate) = (&viewer.principal, &viewer.certificate);
         match app.backend.applicant(who, certificate, &page).await {
-            Ok(applicant) => Ok(Self { viewer, applicant }),
+            Ok(applicant) => {
+                let home = "/certificates";
+                let visitor = Visitor { viewer, home };
+                Ok(Self { visitor, applicant })
+            }
             Err(BackendError::NotFound) => Err(missing_page(&viewer)),
             Err(error) => Err(error_page(&viewer, error)),
         }
     }
 }
 
+impl<B: Backend> Deref for Applying<B> {
+    type Target = Visitor;
+
+    fn deref(&self) -> &Visitor {
+        &self.visitor
+    }
+}
+
 impl<B: Backend> Applying<B> {
-    fn frame(&self, title: &str) -> Frame {
-        Frame::of(&self.viewer, title, "/certificates")
-    }
-
-    fn error(&self, error: BackendError) -> Response {
-        error_page(&self.viewer, error)
-    }
-
-    fn invalid(&self, message: impl Into<String>) -> Response {
-        self.error(BackendError::Invalid(message.into()))
-    }
-
-    /// The page for a form that was not made for this person.
-    fn foreign(&self) -> Response {
-        foreign_form(self.frame("Form refused"))
-    }
-
     /// What the person may ask for.
     async fn profiles(&self, app: &App<B>) -> Result<Vec<String>, BackendError> {
         let view = app.backend.applications(&self.applicant, None).await;
@@ -178,25 +176,21 @@ async fn form_again<B: Backend>(
     form: ApplicationForm,
     error: StepError,
 ) -> Response {
-    let profiles = match by.profiles(app).await {
-        Ok(profiles) => profiles,
+    let objection = match Objection::of(error) {
+        Ok(objection) => objection,
         Err(error) => return by.error(error),
     };
-    let mut again = FormPage::new(by, present, profiles, form);
-    match error {
-        StepError::Backend(error) => by.error(error),
-        StepError::Refused { message, .. } => {
-            again.problem = message;
-            page(StatusCode::BAD_REQUEST, &again)
+    match by.profiles(app).await {
+        Ok(profiles) => {
+            let again = FormPage::new(by, objection.seen(present), profiles, form);
+            let view = FormPage {
+                problem: objection.problem,
+                conflict: objection.conflict,
+                ..again
+            };
+            page(objection.status, &view)
         }
-        StepError::Conflict(conflict) => {
-            // What was typed stays; sending it once more is a change of what is shown above it.
-            if let Some((_, seen)) = &mut again.present {
-                *seen = conflict.current;
-            }
-            again.conflict = Some(conflict);
-            page(StatusCode::CONFLICT, &again)
-        }
+        Err(error) => by.error(error),
     }
 }
 
@@ -365,19 +359,18 @@ async fn step<B: Backend>(
         Ok(()) => return Redirect::to(&format!("/certificates/{id}")).into_response(),
         Err(error) => error,
     };
-    let (status, problem, conflict) = match error {
-        StepError::Backend(error) => return by.error(error),
-        StepError::Refused { message, .. } => (StatusCode::BAD_REQUEST, message, None),
-        StepError::Conflict(conflict) => (StatusCode::CONFLICT, String::new(), Some(conflict)),
+    let objection = match Objection::of(error) {
+        Ok(objection) => objection,
+        Err(error) => return by.error(error),
     };
     match app.backend.application(&by.applicant, &id).await {
         Ok(request) => {
             let view = ApplicationPage {
-                problem,
-                conflict,
+                problem: objection.problem,
+                conflict: objection.conflict,
                 ..ApplicationPage::new(&by, request)
             };
-            page(status, &view)
+            page(objection.status, &view)
         }
         Err(error) => by.error(error),
     }

@@ -10,3 +10,4 @@ pub(crate) mod login;
 pub(crate) mod requests;
 pub(crate) mod violation;
 pub(crate) mod violations;
+pub(crate) mod visitor;

@@ -36,6 +36,16 @@ pub(super) struct CarriedOut {
     pub(super) enough: bool,
 }
 
+/// What was archived of a key.
+pub(super) struct Archived {
+    pub(super) entry: u64,
+    pub(super) transaction: u64,
+    /// Of the message that it is in.
+    pub(super) digest: String,
+    /// It was found in the registry's book, as it is or another one.
+    pub(super) in_book: bool,
+}
+
 /// The registry's transaction that an event was recorded with; 0 where it names none.
 pub(super) fn transaction_of(event: &Event) -> u64 {
     let number = event.details.get(TRANSACTION).and_then(Value::as_u64);

@@ -76,7 +76,7 @@ impl Registry {
             let at = at.map_err(|_| RegistryError::Corrupt("time"))?;
             let mut one = InForce::new(name, text, request, at)?;
             if needs_approval {
-                let waits = self.unapproved(&one.record, entry, newest).await?;
+                let waits = self.unapproved(&one.record, entry, at, newest).await?;
                 one.record.waits = one.record.waits.or(waits);
             }
             if let Some(why) = &one.record.waits {
@@ -118,6 +118,7 @@ impl Registry {
         &self,
         record: &ProfileRecord,
         entry: Option<i64>,
+        changed: OffsetDateTime,
         newest: Option<CarriedOut>,
     ) -> Result<Option<String>, RegistryError> {
         let contradicted = || RegistryError::ProfileNotApproved(record.name.clone());
@@ -130,7 +131,7 @@ impl Registry {
         let committed: i64 = sqlx::query_scalar("SELECT committed FROM writing")
             .fetch_one(self.inner.sql.read())
             .await?;
-        let event = event.filter(|event| tells_of(event, record, committed));
+        let event = event.filter(|event| tells_of(event, record, changed, committed));
         let event = event.ok_or_else(contradicted)?;
         match (&record.request, newest) {
             (None, Some(later)) if later.at > event.at => Err(contradicted()),
@@ -236,12 +237,20 @@ impl Registry {
     }
 }
 
-/// Tells whether an event is that of the change which a record shows, in a transaction that was committed.
-fn tells_of(event: &Event, record: &ProfileRecord, committed: i64) -> bool {
+/// Tells whether an event is that of the change which a record shows, at the same time, in a transaction that was committed.
+fn tells_of(
+    event: &Event,
+    record: &ProfileRecord,
+    changed: OffsetDateTime,
+    committed: i64,
+) -> bool {
+    // Events have milliseconds.
+    let milliseconds = |at: OffsetDateTime| at.unix_timestamp_nanos().div_euclid(1_000_000);
     let text = |name: &str| event.details.get(name).and_then(Value::as_str);
     let transaction = event.details.get(TRANSACTION).and_then(Value::as_i64);
     event.action == CHANGE
         && event.outcome == Outcome::Ok
+        && milliseconds(event.at) == milliseconds(changed)
         && event.resource == format!("profile/{}", record.name)
         && text("sha256") == Some(&record.sha256)
         && text("request") == record.request.as_deref()

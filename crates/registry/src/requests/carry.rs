@@ -176,7 +176,9 @@ impl Registry {
             return Err(RequestError::from(RegistryError::NotCovered("act")).into());
         };
         let step = transition.next().act().name();
-        let next = self.record_step(transition).await?;
+        // What it does has a database of its own: the event is recorded outside of this one's transactions.
+        let (event, next) = transition.into_parts();
+        self.record(event).await.map_err(RequestError::from)?;
         if let Err(error) = act.await {
             // The event is recorded: that it did not come to its end, too, and at once.
             self.settle_steps(now).await?;
@@ -261,6 +263,7 @@ impl Registry {
         let present = request_in(&mut tx, &turn.id).await?;
         check_version(&mut tx, &present, request.version()).await?;
         drop(tx);
+        self.check_by_log(&present).await?;
         let (makes, step) = (request.version() + 1, authorized.act().name());
         self.note_step(&turn.id, makes, step).await?;
         Ok(Some(turn))
@@ -295,12 +298,8 @@ impl Registry {
             return Ok(None);
         };
         let step = transition.next().act().name();
-        let mut told = None;
-        let Ok(next) = transition.recorded(|event| {
-            told = Some(event);
-            Ok::<(), std::convert::Infallible>(())
-        });
+        let (event, next) = transition.into_parts();
         write(tx, &next, step, &by, Beside::default(), now).await?;
-        Ok(told)
+        Ok(Some(event))
     }
 }

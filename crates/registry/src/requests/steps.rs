@@ -1,7 +1,7 @@
 //! Steps of requests, one at a time.
 
 use access::{Credential, Principal};
-use approval::{Request, RequestId, Transition};
+use approval::{Act, Request, RequestId, State, Transition};
 use audit::{Actor, Event, Outcome};
 use store::sqlx::{self, Sqlite, Transaction};
 use time::OffsetDateTime;
@@ -10,8 +10,11 @@ use tokio::sync::MutexGuard;
 use super::error::RequestError;
 use super::records::{MAX_BEGUN_PER_DAY, MAX_OPEN, MAX_OPEN_OF_ONE, MAX_VERSIONS, Wanted};
 use super::store::{Beside, check_version, request_in, write};
+use crate::contradiction::Contradiction;
 use crate::{Registry, RegistryError};
 
+/// The step of the event that says that a step had no effect.
+pub(crate) const INTERRUPTED: &str = "interrupted";
 /// Random bytes in the identifier of a request.
 const ID_BYTES: usize = 6;
 
@@ -137,6 +140,7 @@ impl Registry {
         let present = request_in(&mut tx, id).await?;
         check_version(&mut tx, &present, shown).await?;
         drop(tx);
+        self.check_by_log(&present).await?;
         if matches!(step, Step::Edit { .. } | Step::Submit) && shown >= MAX_VERSIONS {
             return Err(RequestError::TooManyVersions);
         }
@@ -179,21 +183,42 @@ impl Registry {
         let transition = transition.proved_by(author.credential());
         let next = transition.next();
         self.note_step(&next.id().0, next.version(), step).await?;
-        let mut tx = self.inner.sql.write().await?;
-        let next = self.record_step(transition).await?;
+        let mut tx = self.write(now).await?;
+        let (event, next) = transition.into_parts();
         write(&mut tx, &next, step, author.uid(), beside, now).await?;
+        tx.record(vec![event]).await?;
         tx.commit().await?;
         Ok(next)
     }
 
-    /// Records the event of a step and gives the request that is to be stored.
-    pub(super) async fn record_step(
-        &self,
-        transition: Transition,
-    ) -> Result<Request, RequestError> {
-        self.record(transition.event().clone()).await?;
-        let Ok(next) = transition.recorded(|_| Ok::<(), std::convert::Infallible>(()));
-        Ok(next)
+    /// Refuses a request of which the log has another newest step: its row was put back, or made up. So does the change of a
+    /// person's rights that were changed otherwise since it was approved, unless they are as it wants them.
+    pub(super) async fn check_by_log(&self, request: &Request) -> Result<(), RequestError> {
+        let person = match request.act() {
+            Act::ChangePerson { subject, new, .. } => Some((subject, new)),
+            _ => None,
+        };
+        let id = &request.id().0;
+        let uid = person.map(|(uid, _)| uid.as_str());
+        let Some(newest) = self.newest_step(id, uid).await? else {
+            return Ok(());
+        };
+        if newest.version != request.version() {
+            return Err(RegistryError::from(Contradiction::Request {
+                id: id.clone(),
+                row: request.version(),
+                log: newest.version,
+            })
+            .into());
+        }
+        if let Some((uid, new)) = person
+            && newest.rights_changed
+            && matches!(request.state(), State::Approved { .. })
+            && self.rights_of(uid).await?.as_ref() != Some(new)
+        {
+            return Err(RequestError::OtherRights(uid.clone()));
+        }
+        Ok(())
     }
 
     /// Writes down which step begins, before anything of it is recorded.
@@ -259,8 +284,10 @@ impl Registry {
                 .fetch_all(self.inner.sql.read())
                 .await?;
         for (id, version, step) in steps {
+            self.check_no_effect(&id, version, &step).await?;
             let (actor, resource) = (Actor::service("registry"), format!("request/{id}"));
-            let event = Event::new(now, actor, "request.interrupted", resource, Outcome::Fail)
+            let action = format!("request.{INTERRUPTED}");
+            let event = Event::new(now, actor, action, resource, Outcome::Fail)
                 .with_reason(interrupted(&step))
                 .with_detail("step", step)
                 .with_detail("version", version);
@@ -268,6 +295,33 @@ impl Registry {
             self.forget_step(&id).await?;
         }
         Ok(())
+    }
+
+    /// Refuses to call a step interrupted that took effect.
+    async fn check_no_effect(
+        &self,
+        id: &str,
+        version: i64,
+        step: &str,
+    ) -> Result<(), RequestError> {
+        let Some(newest) = self.newest_step(id, None).await? else {
+            return Ok(());
+        };
+        let committed: i64 = sqlx::query_scalar("SELECT committed FROM writing")
+            .fetch_one(self.inner.sql.read())
+            .await?;
+        let is_this = u64::try_from(version) == Ok(newest.version) && newest.step == step;
+        let is_committed = newest
+            .transaction
+            .is_some_and(|number| i64::try_from(number).is_ok_and(|number| number <= committed));
+        match is_this && is_committed {
+            false => Ok(()),
+            true => Err(RegistryError::from(Contradiction::Step {
+                id: id.to_owned(),
+                step: step.to_owned(),
+            })
+            .into()),
+        }
     }
 
     async fn check_room(&self, uid: &str, now: OffsetDateTime) -> Result<(), RequestError> {

@@ -520,7 +520,7 @@ async fn nothing_happens_that_cannot_be_recorded_and_nobody_revokes_without_appr
         world.folder.path(),
         acme_config(),
         &SECRETS.issuing,
-        Arc::new(Broken),
+        Arc::new(Broken::default()),
         NOW,
     );
     let broken = opened.await.unwrap();

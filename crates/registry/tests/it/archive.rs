@@ -12,12 +12,14 @@ use pki::name::Subject;
 use pki::oid::ExtensionArc;
 use pki::profile::Profile;
 use registry::{
-    Approvals, Invitation, Issued, ListedPerson, Order, Registration, Registry, RegistryError,
-    Wanted,
+    Approvals, Contradiction, InBook, Invitation, Issued, ListedPerson, Order, Registration,
+    Registry, RegistryError, Wanted,
 };
 use time::Duration;
 
+use crate::completeness::begin;
 use crate::fixture::{NOW, SECRETS, World, an_order, config, csr, key, world};
+use crate::generations_kept::meddle;
 use crate::staff::{Staff, event};
 
 const UID: &str = "officer-9";
@@ -207,4 +209,68 @@ async fn nothing_is_archived_that_signs_or_without_a_recovery_certificate() {
         key.spki(),
     );
     registry.issue(order, an_order(), NOW).await.unwrap();
+}
+
+#[tokio::test]
+async fn changed_envelope_does_not_leave_and_the_log_says_what_is_not_there() {
+    let world = world().await;
+    let members = Staff::new(&world.registry).await.members;
+    world.registry.close().await;
+    let (_, certificate) = recovery();
+    let registry = open(&world, Approvals::Direct, Some(&certificate)).await;
+    let (issued, _) = mail_key(&registry).await;
+    registry.close().await;
+    let registry = open(&world, Approvals::Required, Some(&certificate)).await;
+    let mut staff = Staff::of(&registry, members);
+    let request = staff
+        .approved(wanted(&issued.serial), &["registrar-3", "registrar-4"])
+        .await;
+    let gaps = async || {
+        let mut events = world.audit.events();
+        for event in &mut events {
+            "registry".clone_into(&mut event.role);
+        }
+        let mut completeness = begin(&registry, &events, approval::Policy::default());
+        let each = |row: InBook<'_>| completeness.look_for_of_book(row);
+        let read = registry::for_each_in_book(world.folder.path(), each);
+        read.await.unwrap();
+        let gaps = completeness.finish(true).gaps.into_iter();
+        gaps.map(|gap| gap.what)
+            .filter(|what| what.contains("archived key"))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(gaps().await, Vec::<String>::new());
+    let folder = world.folder.path();
+    meddle(
+        folder,
+        "CREATE TABLE kept AS SELECT * FROM archived_keys; UPDATE archived_keys SET envelope = x'00'",
+    )
+    .await;
+    assert!(gaps().await[0].contains("is another than its event says"));
+    let warrant = staff.authorize(&request).await.unwrap();
+    let refused = registry.recover_key(warrant, NOW).await.unwrap_err();
+    assert!(
+        matches!(
+            refused,
+            RegistryError::Contradiction(Contradiction::ArchivedKey(_))
+        ),
+        "{refused}"
+    );
+    meddle(folder, "DELETE FROM archived_keys").await;
+    assert!(gaps().await[0].contains("is not in the registry's book any more"));
+    // Nothing of it used the approvals up.
+    meddle(folder, "INSERT INTO archived_keys SELECT * FROM kept").await;
+    // Whose it is, the certificate says and not the row.
+    let other = "UPDATE issued SET uid = 'officer-9', holder = 'officer-9' WHERE uid = 'applicant'";
+    meddle(folder, other).await;
+    let list = registry
+        .list(pki::profile::CaKind::Users, Some(UID))
+        .await
+        .unwrap();
+    let of_another = list.iter().find(|one| one.serial != issued.serial).unwrap();
+    let by = staff.principal("applicant");
+    let draft = registry.draft_request(wanted(&of_another.serial), by, "lost", NOW);
+    assert!(draft.await.is_err());
+    let warrant = staff.authorize(&request).await.unwrap();
+    registry.recover_key(warrant, NOW).await.unwrap();
 }

@@ -1,11 +1,12 @@
 //! Many orders at once: recorded together, each with its own outcome.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use audit::{AuditError, AuditSink, Event, MemorySink, Recorded};
+use audit::{AuditError, AuditSink, Event, Logged, MemorySink, Recorded};
 use pki::profile::CaKind;
 use registry::{HolderChange, Issued, Registry, RegistryError};
 use tokio::task::JoinHandle;
@@ -35,6 +36,14 @@ impl AuditSink for Slow {
             true => Err(AuditError::Stopped),
             false => recorded,
         }
+    }
+
+    fn look_back(
+        &self,
+        wanted: &dyn Fn(&str) -> bool,
+        each: &mut dyn FnMut(Logged) -> ControlFlow<()>,
+    ) -> Result<(), AuditError> {
+        self.log.look_back(wanted, each)
     }
 }
 

@@ -321,7 +321,7 @@ async fn what_cannot_be_recorded_does_not_happen_and_is_settled() {
     world.registry.close().await;
     let mute = open(
         world.folder.path(),
-        std::sync::Arc::new(crate::fixture::Broken),
+        std::sync::Arc::new(crate::fixture::Broken(world.audit.clone())),
     )
     .await;
     let now: OffsetDateTime = NOW;
@@ -333,8 +333,9 @@ async fn what_cannot_be_recorded_does_not_happen_and_is_settled() {
     let audit = std::sync::Arc::new(audit::MemorySink::default());
     let registry = open(world.folder.path(), audit.clone()).await;
     let events = audit.events();
-    assert_eq!(events[0].action, "request.interrupted");
-    assert_eq!(events[0].details["step"], "withdraw");
+    let actions: Vec<&str> = events.iter().map(|event| event.action.as_str()).collect();
+    assert_eq!(actions, ["registry.open", "request.interrupted"]);
+    assert_eq!(events[1].details["step"], "withdraw");
     let present = registry.request(&id).await.unwrap().request;
     assert_eq!(present, request);
 }

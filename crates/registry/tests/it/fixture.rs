@@ -1,10 +1,11 @@
 //! A fresh registry in a temporary directory.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, LazyLock};
 
-use audit::{Actor, AuditError, AuditSink, Event, MemorySink, Recorded};
+use audit::{Actor, AuditError, AuditSink, Event, Logged, MemorySink, Recorded};
 use pki::clearance::Clearance;
 use pki::key::{KeyAlgorithm, PrivateKey};
 use registry::{Config, OneTimeCode, Passphrases, Registry, Warrant};
@@ -92,12 +93,21 @@ pub(crate) fn csr(name: &str, key: &PrivateKey) -> Vec<u8> {
     pki::csr::build(key, &pki::name::Subject::new(name), &[]).unwrap()
 }
 
-/// An audit log that has stopped.
-pub(crate) struct Broken;
+/// An audit log that has stopped, and can be read.
+#[derive(Default)]
+pub(crate) struct Broken(pub(crate) Arc<MemorySink>);
 
 impl AuditSink for Broken {
     fn record_all(&self, _: Vec<Event>) -> Result<Vec<Recorded>, AuditError> {
         Err(AuditError::Stopped)
+    }
+
+    fn look_back(
+        &self,
+        wanted: &dyn Fn(&str) -> bool,
+        each: &mut dyn FnMut(Logged) -> ControlFlow<()>,
+    ) -> Result<(), AuditError> {
+        self.0.look_back(wanted, each)
     }
 }
 

@@ -491,7 +491,7 @@ async fn change_that_cannot_be_recorded_does_not_happen() {
     let world = world().await;
     let issued = enrolled(&world, "camera-17").await;
     world.registry.close().await;
-    let registry = open(world.folder.path(), Arc::new(Broken)).await;
+    let registry = open(world.folder.path(), Arc::new(Broken::default())).await;
     for change in [HolderChange::Suspend, STOLEN] {
         let outcome = registry
             .change_holder(CaKind::Devices, "camera-17", change, an_order(), NOW)

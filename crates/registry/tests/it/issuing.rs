@@ -163,7 +163,7 @@ async fn what_cannot_be_recorded_does_not_happen() {
         .await
         .unwrap();
     world.registry.close().await;
-    let mute = open(world.folder.path(), Arc::new(Broken)).await;
+    let mute = open(world.folder.path(), Arc::new(Broken::default())).await;
     let refused = |e: &RegistryError| matches!(e, RegistryError::Audit(_));
     let outcome = mute
         .issue_device(

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use audit::{Actor, AuditSink as _, Event, LogKey, Outcome, SharedLog};
 use pki::profile::CaKind;
-use registry::{AuthorityId, Registry, RegistryError, Wanted};
+use registry::{AuthorityId, Contradiction, Registry, RegistryError, Wanted};
 
 use crate::fixture::{NOW, SECRETS, an_order, config, registrar};
 use crate::generations::{FIRST, made, second};
 use crate::generations_kept::meddle;
+use crate::profiles::PATROL;
 use crate::staff::Staff;
 
 /// A site with its log on the disk.
@@ -93,9 +94,7 @@ async fn generation_that_was_put_to_use_in_the_database_alone_is_noticed_also_on
         .unwrap();
     assert!(!site.check(&registry).unwrap());
     registry.close().await;
-    // As an older copy of the database has it, whatever that says of transactions that were not committed.
     put_to_use_by_hand(site.path(), FIRST).await;
-    meddle(site.path(), "UPDATE writing SET committed = 0, open = 1").await;
     let registry = site.open().await;
     let error = site.check(&registry).unwrap_err();
     let is_noticed =
@@ -201,4 +200,64 @@ async fn start_reads_the_log_back_to_what_was_noted_last() {
     assert!(site.check(&registry).unwrap());
     registry.note_issuing(NOW).await.unwrap();
     assert!(!site.check(&registry).unwrap());
+}
+
+#[tokio::test]
+async fn profile_that_the_log_does_not_have_in_force_is_noticed() {
+    let site = Site::new();
+    let registry = site.open().await;
+    let changed = |days: u32| PATROL.replace("days = 30", &format!("days = {days}"));
+    for days in [30, 7] {
+        let text = changed(days);
+        let done = registry.change_profile(&text, an_order(), NOW);
+        done.await.unwrap();
+        if days == 30 {
+            let copy = "CREATE TABLE older AS SELECT * FROM profiles";
+            meddle(site.path(), copy).await;
+        }
+    }
+    assert!(!site.check(&registry).unwrap());
+    // Whether the log says so at the end, or what was noted from time to time.
+    for is_noted in [false, true] {
+        if is_noted {
+            registry.note_issuing(NOW).await.unwrap();
+        }
+        for (change, is_there) in [
+            ("INSERT INTO profiles SELECT * FROM older", true),
+            ("DELETE FROM older WHERE 0", false),
+        ] {
+            meddle(
+                site.path(),
+                "CREATE TABLE newest AS SELECT * FROM profiles; DELETE FROM profiles",
+            )
+            .await;
+            meddle(site.path(), change).await;
+            let other = site.open().await;
+            let error = site.check(&other).unwrap_err();
+            let is_noticed = matches!(
+                &error,
+                RegistryError::Contradiction(Contradiction::Profile(name)) if name == "patrol-login"
+            );
+            assert!(is_noticed, "{is_noted} {is_there}: {error}");
+            other.close().await;
+            meddle(
+                site.path(),
+                "DELETE FROM profiles; INSERT INTO profiles SELECT * FROM newest; DROP TABLE newest",
+            )
+            .await;
+        }
+        let same = site.open().await;
+        assert!(!site.check(&same).unwrap());
+        same.close().await;
+    }
+    // One that nobody put in force.
+    let made_up = "INSERT INTO profiles (name, definition, changed_at) SELECT 'night-login',
+         replace(definition, 'patrol-login', 'night-login'), changed_at FROM profiles";
+    meddle(site.path(), made_up).await;
+    let other = site.open().await;
+    let error = site.check(&other).unwrap_err();
+    assert!(
+        matches!(&error, RegistryError::Contradiction(Contradiction::Profile(name)) if name == "night-login"),
+        "{error}"
+    );
 }

@@ -11,6 +11,7 @@ mod acme_holders;
 mod acme_wire;
 mod archive;
 mod batch;
+mod by_log;
 mod carrying_out;
 mod ceremony;
 mod codes;

@@ -232,6 +232,18 @@ async fn older_file_and_missing_row_stop_the_start() {
         matches!(missing, RegistryError::ProfileMissing(_)),
         "{missing:?}"
     );
+    // A time before the approvals of what was approved by the former file.
+    database.restore().await;
+    database.keep().await;
+    database
+        .run("UPDATE profiles SET changed_at = changed_at - 3600")
+        .await;
+    let earlier = refused_to_start(&world, "another time").await;
+    assert!(
+        matches!(earlier, RegistryError::ProfileNotApproved(_)),
+        "{earlier:?}"
+    );
+    database.run("DELETE FROM profiles").await;
     // The older one was approved, and its event is there.
     database
         .run("INSERT INTO profiles SELECT * FROM older")

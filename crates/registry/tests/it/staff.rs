@@ -18,6 +18,7 @@ use time::OffsetDateTime;
 use crate::fixture::{NOW, World, an_order, csr, key};
 
 /// A person with a certificate of the site.
+#[derive(Clone)]
 pub(crate) struct Member {
     pub(crate) record: PersonRecord,
     pub(crate) key: PrivateKey,

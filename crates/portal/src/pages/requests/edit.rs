@@ -11,6 +11,7 @@ use super::{ContentForm, SignedIn, version};
 use crate::backend::Backend;
 use crate::form::Fields;
 use crate::pages::layout::{Frame, page};
+use crate::pages::visitor::Objection;
 use crate::requests::{RequestConflict, RequestForm, RequestStep, StepError};
 use crate::{App, format};
 
@@ -83,21 +84,13 @@ impl FormPage {
 
     /// The form as it was sent, with what is against it.
     fn again<B: Backend>(mut self, by: &SignedIn<B>, error: StepError) -> Response {
-        match error {
-            StepError::Backend(error) => by.error(error),
-            StepError::Refused { message, .. } => {
-                self.problem = message;
-                page(StatusCode::BAD_REQUEST, &self)
-            }
-            StepError::Conflict(conflict) => {
-                // What was typed stays; sending it once more is a change of what is shown above it.
-                if let Some((_, seen)) = &mut self.present {
-                    *seen = conflict.current;
-                }
-                self.conflict = Some(conflict);
-                page(StatusCode::CONFLICT, &self)
-            }
-        }
+        let objection = match Objection::of(error) {
+            Ok(objection) => objection,
+            Err(error) => return by.error(error),
+        };
+        self.present = objection.seen(self.present);
+        (self.problem, self.conflict) = (objection.problem, objection.conflict);
+        page(objection.status, &self)
     }
 }
 

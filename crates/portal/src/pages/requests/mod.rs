@@ -7,6 +7,8 @@ mod edit;
 pub(crate) mod list;
 pub(crate) mod show;
 
+use std::ops::Deref;
+
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRequestParts};
 use axum::response::{IntoResponse as _, Response};
@@ -16,9 +18,9 @@ use serde::Deserialize;
 
 use crate::App;
 use crate::backend::{Backend, BackendError};
-use crate::error::{error_page, foreign_form, missing_page};
+use crate::error::{error_page, missing_page};
 use crate::pages::home::missing;
-use crate::pages::layout::Frame;
+use crate::pages::visitor::Visitor;
 use crate::requests::RequestForm;
 use crate::who::{Login, Viewer};
 
@@ -74,7 +76,7 @@ pub(crate) fn router<B: Backend>() -> Router<App<B>> {
 
 /// Somebody who handles requests, by certificate; a handler that takes one cannot be reached without it.
 pub(crate) struct SignedIn<B: Backend> {
-    pub(crate) viewer: Viewer,
+    visitor: Visitor,
     pub(crate) officer: B::RegistrationOfficer,
 }
 
@@ -95,29 +97,22 @@ impl<B: Backend> FromRequestParts<App<B>> for SignedIn<B> {
             .registration_officer(who, certificate, &page)
             .await
         {
-            Ok(officer) => Ok(Self { viewer, officer }),
+            Ok(officer) => {
+                let home = "/requests";
+                let visitor = Visitor { viewer, home };
+                Ok(Self { visitor, officer })
+            }
             Err(BackendError::NotFound) => Err(missing_page(&viewer)),
             Err(error) => Err(error_page(&viewer, error)),
         }
     }
 }
 
-impl<B: Backend> SignedIn<B> {
-    fn frame(&self, title: &str) -> Frame {
-        Frame::of(&self.viewer, title, "/requests")
-    }
+impl<B: Backend> Deref for SignedIn<B> {
+    type Target = Visitor;
 
-    fn error(&self, error: BackendError) -> Response {
-        error_page(&self.viewer, error)
-    }
-
-    fn invalid(&self, message: impl Into<String>) -> Response {
-        self.error(BackendError::Invalid(message.into()))
-    }
-
-    /// The page for a form that was not made for this person.
-    fn foreign(&self) -> Response {
-        foreign_form(self.frame("Form refused"))
+    fn deref(&self) -> &Visitor {
+        &self.visitor
     }
 }
 

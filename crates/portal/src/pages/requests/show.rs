@@ -15,6 +15,7 @@ use super::{SignedIn, version};
 use crate::backend::{Backend, BackendError};
 use crate::form::Fields;
 use crate::pages::layout::{Frame, page};
+use crate::pages::visitor::Objection;
 use crate::requests::{RequestConflict, RequestStep, RequestView, StepError};
 use crate::{App, format};
 
@@ -120,21 +121,20 @@ async fn again<B: Backend>(
     error: StepError,
     typed: Typed,
 ) -> Response {
-    let (status, problem, conflict) = match error {
-        StepError::Backend(error) => return by.error(error),
-        StepError::Refused { message, .. } => (StatusCode::BAD_REQUEST, message, None),
-        StepError::Conflict(conflict) => (StatusCode::CONFLICT, String::new(), Some(conflict)),
+    let objection = match Objection::of(error) {
+        Ok(objection) => objection,
+        Err(error) => return by.error(error),
     };
     match app.backend.request(&by.officer, id).await {
         Ok(request) => {
             let view = RequestPage {
                 reason: typed.reason,
                 signature: typed.signature,
-                problem,
-                conflict,
+                problem: objection.problem,
+                conflict: objection.conflict,
                 ..RequestPage::new(by, request)
             };
-            page(status, &view)
+            page(objection.status, &view)
         }
         Err(error) => by.error(error),
     }

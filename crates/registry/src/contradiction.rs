@@ -1,0 +1,35 @@
+//! What a database that somebody else changed is told apart by.
+
+/// How the database contradicts the log.
+#[derive(Debug, thiserror::Error)]
+pub enum Contradiction {
+    /// A whole older copy, probably.
+    #[error(
+        "the registry's database was put back to an older state: its newest transaction is {database}, and the audit log has \
+         number {log}"
+    )]
+    Older { database: u64, log: u64 },
+    /// A request's row was put back, or made up.
+    #[error(
+        "request {id} in the registry's database was changed or put back: it has version {row}, and by the audit log {log}"
+    )]
+    Request {
+        id: String,
+        row: u64,
+        /// 0: the log does not know the request.
+        log: u64,
+    },
+    /// The database says that a step was interrupted, and it was not.
+    #[error(
+        "the registry's database was changed: it says that the step {step:?} of request {id} was interrupted, and by the audit \
+         log it took effect"
+    )]
+    Step { id: String, step: String },
+    #[error(
+        "the profile {0:?} in the registry's database is not the one that the audit log says was put in force last"
+    )]
+    Profile(String),
+    /// What would be given out is not what the log says was archived.
+    #[error("the archived key of certificate {0} was changed: it is not what the audit log says")]
+    ArchivedKey(String),
+}
