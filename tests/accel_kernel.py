@@ -19,7 +19,7 @@ from pathlib import Path
 from tests.harness import CORDON, ROOT
 
 # Seconds for the kernel with all its cases.
-PATIENCE = 1800
+PATIENCE = 3000
 LIMIT = PATIENCE + 300
 MEMORY = "1024M"
 CASES = ROOT / "tests/kernel/accelerator.py"
@@ -159,7 +159,7 @@ def run(suite):
     with tempfile.TemporaryDirectory(dir="/var/tmp") as share, Devices(suite.folder, Path(share), simulated(suite)) as devices:
         shutil.copy(built, share)
         line = [sys.executable, ROOT / "tests/kernel/machine.py", share, ROOT / ".venv/bin/python",
-                CASES, "/run/share/cordon_accel.ko", programs / "examples/exercise"]
+                CASES, "/run/share/cordon_accel.ko", programs / "examples/exercise", Path(CORDON).resolve()]
         environment = dict(os.environ, CORDON_KERNEL_SECONDS=str(PATIENCE), CORDON_KERNEL_DEVICES=devices.arguments(),
                            CORDON_KERNEL_PARAMETERS="pci=resource_alignment=12@pci:1af4:1110")
         environment.pop("CORDON_GUEST", None)

@@ -3,7 +3,11 @@ data through a device in a process of its own, which is killed and lies in the m
 
 import contextlib
 import json
+import signal
+import socket
+import ssl
 import threading
+import time
 import urllib.request
 from pathlib import Path
 
@@ -11,7 +15,7 @@ from tests.harness import CORDON, Camera, Process, Site, contains, cordon, cordo
 from tests.ike_lab import Daemon, Lab, connection, mirrored
 from tests.namespaces import OUTSIDE
 
-LIMIT = 900
+LIMIT = 1500
 SERVE = Path(CORDON).resolve().parent / "accel_serve"
 # The model's RSA is slower than any hardware, on a machine that does other work as well.
 DEADLINE = 20_000
@@ -35,6 +39,10 @@ class Device:
     def kill(self):
         self.process.kill()
 
+    def pause(self):
+        """It is there and does nothing."""
+        self.process.child.send_signal(signal.SIGSTOP)
+
     def counts(self):
         try:
             return json.loads((self.folder / "counts").read_text())
@@ -52,6 +60,19 @@ class Device:
         settings = {"from": FROM, "deadline_ms": DEADLINE} | settings
         lines = [f'socket = "{self.socket}"', *(f"{name} = {json.dumps(value)}" for name, value in settings.items())]
         return f"accelerator = {{ {', '.join(lines)} }}\n"
+
+
+class Mute:
+    """A socket that takes connections, behind which nobody says anything."""
+
+    section = Device.section
+
+    def __init__(self, suite, name):
+        self.socket = suite.folder / name
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(str(self.socket))
+        self.listener.listen()
+        suite.finally_do(self.listener.close)
 
 
 def by_operation(status, engine="device"):
@@ -158,9 +179,27 @@ def in_the_middle(suite, lab, title, act, *reason, proposal=None, **settings):
             print(f"        {by_operation(status)} by the device, then: {status['reason']}", flush=True)
 
 
+def shared(suite, lab):
+    with suite.case("two daemons that name one device: the first has it, the other goes on by software, and says so"):
+        device = Device(suite, "shared")
+        with contextlib.ExitStack() as stack:
+            first = stack.enter_context(Daemon(lab, "client", connection(), device.section()))
+            second = stack.enter_context(Daemon(lab, "server", mirrored(remote=OUTSIDE["client"]), device.section()))
+            first.up()
+            second.up()
+            both_ways(lab, 2)
+            status = accelerator(second)
+            equal((status["state"], by_operation(status)), ("unreachable", {}))
+            contains(status["reason"], "timed out")
+            equal(accelerator(first)["state"], "in-use")
+            assert min(by_operation(accelerator(first)).values()) > 1000, accelerator(first)
+            nothing_lost(first, second)
+
+
 def tunnels(suite):
     lab = Lab(suite)
     esp(suite, lab)
+    shared(suite, lab)
     in_the_middle(suite, lab, "a device that is killed in the middle of a stream: it goes on, every byte is right", Device.kill)
     lies = lambda device: device.behave("lie-about-tag")
     in_the_middle(suite, lab, "a device that lies about tags of AES-GCM is set aside, every byte is right", lies, "AES-GCM")
@@ -168,8 +207,16 @@ def tunnels(suite):
         suite, lab, "a device that lies about tags of HMAC is set aside, every byte is right", lies, "HMAC-SHA256",
         proposal=SUITES["AES-CBC and HMAC-SHA-256"][0],
     )
+    for name in ("AES-CBC and HMAC-SHA-256", "AES-CTR and HMAC-SHA-1", None):
+        in_the_middle(
+            suite, lab, f"a device that makes wrong bytes is set aside, every byte is right: {name or 'AES-GCM, with the right tag'}",
+            lambda device: device.behave("lie-about-data"), "another result than software's", proposal=name and SUITES[name][0],
+        )
     die = lambda device: device.behave("die")
     in_the_middle(suite, lab, "a device that dies is given up by the deadline", die, deadline_ms=500)
+    in_the_middle(suite, lab, "so is one that stands still", Device.pause, deadline_ms=500)
+    late = lambda device: device.behave("late")
+    in_the_middle(suite, lab, "and one that answers after six seconds", late, deadline_ms=500)
     with suite.case("without a device behind the socket, and with one that is measured and slower, software does all"):
         absent = Device(suite, "absent")
         absent.kill()
@@ -178,6 +225,11 @@ def tunnels(suite):
             status = accelerator(ours)
             equal((status["state"], by_operation(status)), ("unreachable", {}))
             contains(status["reason"], "no way to the device")
+        with tunnel(lab, Mute(suite, "mute")) as (ours, _):
+            lab.stream(1)
+            status = accelerator(ours)
+            equal((status["state"], by_operation(status)), ("unreachable", {}))
+            contains(status["reason"], "timed out")
         slow = Device(suite, "slow")
         with tunnel(lab, slow, **{"from": "measured"}) as (ours, _):
             lab.stream(1)
@@ -250,11 +302,20 @@ def metrics(site):
         return answer.read().decode()
 
 
+def shake_hands(site):
+    """A TLS handshake with the portal, whoever it is."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with socket.create_connection(("localhost", site.portal), timeout=60) as connection:
+        context.wrap_socket(connection).close()
+
+
 def site_with_device(suite):
     device = Device(suite, "site-device")
     settings = '[keys]\nleaf = "rsa-2048"\n'
     site = Site(suite, "with-device", settings)
-    site.config.write_text(device.section() + site.config.read_text())
+    without = site.config.read_text()
+    site.config.write_text(device.section() + without)
     site.start()
     state = lambda: cordon_json("site", "status", "--data", site.data)
     reviewer = site.people()["reviewer-3"]
@@ -292,9 +353,63 @@ def site_with_device(suite):
         contains(metrics(site), "cordon_accelerator_in_use 0")
         contains(site.log_text(), "accelerator: set aside")
         print(f"        {found['accelerator']['reason']}", flush=True)
+        site.stop()
+
+    def start_with(device, **settings):
+        # After a case that failed it runs still.
+        site.end()
+        site.config.write_text(device.section(**settings) + without)
+        site.start()
+
+    with suite.case("a site's device that signs wrongly: nobody sees such a signature, and it is set aside"):
+        device = Device(suite, "site-device-2")
+        start_with(device)
+        equal(state()["accelerator"]["state"], "in-use")
+        device.behave("lie-about-data")
+        send("OPEN 4")
+        found = state()["accelerator"]
+        # The first that it gets is a handshake.
+        set_aside(found, "RSA private: another result than software's")
+        equal(by_operation(found), {})
+        same(reviewer, sent)
+        site.stop()
+    with suite.case("a site's device that opens wrongly: the picture shown is the right one, and it is set aside"):
+        device = Device(suite, "site-device-3")
+        start_with(device, **{"from": 2048})
+        device.behave("lie-about-data")
+        send("OPEN 5")
+        same(reviewer, sent)
+        set_aside(state()["accelerator"], "another result than software's")
+        site.stop()
+    with suite.case("a site's device that stands still: whoever needs no signature is served meanwhile, handshakes after the deadline"):
+        device = Device(suite, "site-device-4")
+        start_with(device, deadline_ms=10_000)
+        device.pause()
+        began = time.monotonic()
+        hands = [threading.Thread(target=shake_hands, args=(site,)) for _ in range(4)]
+        for hand in hands:
+            hand.start()
+        slowest = 0
+        while any(hand.is_alive() for hand in hands):
+            asked = time.monotonic()
+            contains(metrics(site), "cordon_accelerator_in_use")
+            slowest = max(slowest, time.monotonic() - asked)
+            time.sleep(0.1)
+        took = time.monotonic() - began
+        print(f"        handshakes after {took:.1f} s, metrics meanwhile within {slowest:.2f} s", flush=True)
+        assert slowest < 3 and 9 < took < 25, (slowest, took)
+        send("OPEN 6")
+        same(reviewer, sent)
+        set_aside(state()["accelerator"])
+        device.kill()
+        site.stop()
     camera.stop()
-    with suite.case("the audit log of a site with a device holds, and the site stops"):
+    with suite.case("the audit log of a site with a device holds, and a site with a mute socket in its place starts"):
+        start_with(Mute(suite, "site-mute"))
         site.verify_audit()
+        found = state()["accelerator"]
+        equal(found["state"], "unreachable")
+        contains(found["reason"], "timed out")
         site.stop()
 
 

@@ -64,6 +64,8 @@ def rates_hold(routed):
     assert len(routed["seeds"]) == 3
     rates = {name: design["mhz"] for name, design in routed["designs"].items()}
     assert all(len(mhz) == 3 and min(mhz) > 20 for mhz in rates.values()), rates
+    for design in ("aes/ecp5/hash-8", "hmac/ecp5", "hmac/ice40", "mont/ecp5/32-bits", "mont/ice40/16-bits"):
+        assert design in rates, (design, sorted(rates))
     for place in ("ibc/ice40-2-lanes", "ibc/ecp5-8-lanes"):
         none, parity, berger = (statistics.median(rates[f"{place}/{name}"]) for name in VARIANTS)
         assert none > parity and none > berger, (place, none, parity, berger)

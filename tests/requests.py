@@ -229,8 +229,11 @@ def completeness(suite, site, certificate):
             book.execute("DELETE FROM revoked WHERE serial IN (SELECT serial FROM issued WHERE uid = 'officer-9')")
             book.execute("DELETE FROM issued WHERE uid = 'officer-9'")
             book.commit()
-        (lost,) = [gap["what"] for gap in audit(*in_site)["gaps"] if "without a request" not in gap["what"]]
-        contains(lost, "not in the registry's book")
+        lost = [gap["what"] for gap in audit(*in_site)["gaps"] if "without a request" not in gap["what"]]
+        equal(["was revoked" in what for what in sorted(lost)], [False, True], f"gaps {lost}")
+        assert all("not in the registry's book" in what for what in lost), lost
+        refused = cordon("up", *site.arguments(), "--log", "off", code=1).stderr
+        contains(refused, "is not revoked in it, and by the audit log it is")
 
 
 def enrol(site, *staff):

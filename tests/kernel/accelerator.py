@@ -1,8 +1,9 @@
 """The accelerator's kernel module, under the kernel of machine.py with two devices on its bus.
 
-    python accelerator.py MODULE EXERCISE
+    python accelerator.py MODULE EXERCISE CORDON [WORD...]
 
-MODULE is cordon_accel.ko, EXERCISE the program that drives /dev/uio0. What the devices count of themselves, and how they are to
+MODULE is cordon_accel.ko, EXERCISE the program that drives /dev/uio0, CORDON the product. With words, only the cases whose
+titles have one of them, after the kernel's own tests. What the devices count of themselves, and how they are to
 behave, is in /run/share (accel_serve): `crypto.*` for the one that the kernel's crypto API uses, `user.*` for the other.
 """
 
@@ -25,7 +26,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 import clients
 import public_key
 
-MODULE, EXERCISE = sys.argv[1:3]
+MODULE, EXERCISE, CORDON, *WORDS = sys.argv[1:]
 SHARE = Path("/run/share")
 # Where the arguments of the emulator put the two.
 CRYPTO, USER = "0000:00:10.0", "0000:00:11.0"
@@ -376,6 +377,18 @@ def user_space():
                      for result in results)
 
 
+def product(service, completion):
+    """Cordon itself with /dev/uio0 as its accelerator."""
+    def case():
+        script = Path(__file__).with_name("accelerated.py")
+        line = [sys.executable, script, CORDON, service, completion]
+        done = subprocess.run([str(word) for word in line], capture_output=True, text=True, timeout=8 * SECONDS)
+        assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-6000:]
+        counted = json.loads(done.stdout.splitlines()[-1])
+        return f"{counted['requests']} requests, {counted['interrupts']} interrupts"
+    return case
+
+
 def used_once():
     """Another user at the same time is refused."""
     first = os.open("/dev/uio0", os.O_RDWR)
@@ -488,6 +501,9 @@ def cases():
     yield "OpenSSL by AF_ALG", lambda: moved_by(clients.engine)
     yield "signatures verified by the kernel and by the library", public_keys
     yield "/dev/uio0 and software agree", user_space
+    for service, title in (("vpn", "cordon vpn up"), ("site", "a site")):
+        for completion in ("interrupt", "polling"):
+            yield f"{title} with /dev/uio0, by {completion}", product(service, completion)
     yield "/dev/uio0 has one user at a time", used_once
     yield "lost interrupts", lost_interrupts
     yield "doubled interrupts", doubled_interrupts
@@ -506,6 +522,8 @@ def main():
     shell("modprobe -a crypto_engine uio algif_skcipher algif_aead algif_hash veth esp4 xfrm_user authenc gcm crc-itu-t")
     failed = 0
     for title, case in cases():
+        if WORDS and case != self_test and not any(word in title for word in WORDS):
+            continue
         began = time.monotonic()
         try:
             said = case()

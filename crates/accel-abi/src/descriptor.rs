@@ -49,6 +49,23 @@ numbers! {
     }
 }
 
+impl Algorithm {
+    /// Says whether a key has a length that the algorithm takes, in bytes.
+    pub const fn takes_key(self, len: usize) -> bool {
+        match self {
+            Self::AES => matches!(len, 16 | 24 | 32),
+            Self::IBC_128 | Self::IBC_128_STRONG => len == 16,
+            Self::IBC_192 => len == 24,
+            Self::IBC_256 => len == 32,
+            Self::IBC_320 => len == 40,
+            Self::HMAC_SHA_1 | Self::HMAC_SHA_256 => matches!(len, 1..=64),
+            // Of moduli with 2048, 3072 and 4096 bits.
+            Self::RSA => matches!(len, 904 | 1352 | 1800),
+            _ => false,
+        }
+    }
+}
+
 numbers! {
     /// Modes of operation of the ciphers.
     Mode {

@@ -7,17 +7,11 @@ use std::time::{Duration, Instant};
 use accel_abi::register::capabilities;
 use accel_abi::{AAD_MAX, Algorithm, KEY_SLOTS, Mode, Register, SHOT_MAX};
 use accel_driver::{
-    Completed, Config, Driver, Message, Output, Request, RequestError, ShotConfig, SingleShot,
-    Statistics, SubmitError, Ticket, Timestamp, Transport,
+    Completed, Config, Driver, Failure, Message, Output, Request, RequestError, ShotConfig,
+    SingleShot, Statistics, SubmitError, Ticket, Timestamp, Transport,
 };
 use offload_policy::{Device, DeviceError, DeviceKey, Operation};
 use zeroize::Zeroizing;
-
-/// Most bytes of a key of HMAC that the device takes.
-const HMAC_KEY: usize = 64;
-
-/// Bytes of keys of RSA with 2048, 3072 and 4096 bits.
-const RSA_KEYS: [usize; 3] = [904, 1352, 1800];
 
 /// Most bytes of a message and its associated data in a single shot, beside vector and tag.
 const SHOT_LEN: usize = SHOT_MAX as usize - 64;
@@ -82,7 +76,7 @@ pub struct Accelerator<B: Bus> {
 impl<B: Bus> Accelerator<B> {
     /// Starts the driver; none if its settings are out of bounds or do not fit the memory.
     ///
-    /// A device that does not answer is one whose first request fails.
+    /// A device that does not answer has failed already: [`Self::failure`].
     pub fn new(name: &'static str, mut bus: B, config: Config) -> Option<Self> {
         let started = Instant::now();
         let capabilities = capabilities(&mut bus);
@@ -95,7 +89,7 @@ impl<B: Bus> Accelerator<B> {
     /// Starts the driver without descriptors, for messages of at most 960 bytes; keys of RSA with more than 2048 bits stay
     /// with software.
     ///
-    /// A device that does not answer, or has no single shots, is one whose first request fails.
+    /// A device that does not answer, or has no single shots, has failed already: [`Self::failure`].
     pub fn single_shot(name: &'static str, mut bus: B, config: ShotConfig) -> Self {
         let started = Instant::now();
         let capabilities = capabilities(&mut bus);
@@ -143,6 +137,14 @@ impl<B: Bus> Accelerator<B> {
                 completed: driver.completed(),
                 ..Statistics::default()
             },
+        }
+    }
+
+    /// The reason for which the driver has given the device up.
+    pub fn failure(&self) -> Option<Failure> {
+        match &self.state().driver {
+            Driving::Ring(driver) => driver.failure(),
+            Driving::SingleShot(driver) => driver.failure(),
         }
     }
 
@@ -314,6 +316,17 @@ fn algorithm(operation: Operation) -> Algorithm {
     }
 }
 
+/// Says whether a device with these cores ([`Register::CAPABILITIES`]) has an operation with a key of `key_len` bytes.
+pub fn supports(cores: u32, operation: Operation, key_len: usize) -> bool {
+    let algorithm = algorithm(operation);
+    let core = match algorithm {
+        Algorithm::AES => capabilities::AES,
+        Algorithm::RSA => capabilities::MODULAR,
+        _ => capabilities::HMAC,
+    };
+    cores & core != 0 && algorithm.takes_key(key_len)
+}
+
 /// A request in the driver's terms, with its key in a slot.
 fn translated<'a>(request: &offload_policy::Request<'a>, slot: u8) -> Request<'a> {
     let algorithm = algorithm(request.operation);
@@ -360,17 +373,7 @@ impl<B: Bus> Device for Accelerator<B> {
     }
 
     fn supports(&self, operation: Operation, key_len: usize) -> bool {
-        let (core, key) = match operation {
-            Operation::HmacSha1 | Operation::HmacSha256 => {
-                (capabilities::HMAC, (1..=HMAC_KEY).contains(&key_len))
-            }
-            Operation::RsaPrivate => {
-                let fits = key_len <= self.max_len;
-                (capabilities::MODULAR, fits && RSA_KEYS.contains(&key_len))
-            }
-            _ => (capabilities::AES, matches!(key_len, 16 | 24 | 32)),
-        };
-        self.capabilities & core != 0 && key
+        supports(self.capabilities, operation, key_len) && key_len <= self.max_len
     }
 
     fn max_len(&self) -> usize {

@@ -8,4 +8,4 @@
 
 mod accelerator;
 
-pub use crate::accelerator::{Accelerator, Bus, Usage};
+pub use crate::accelerator::{Accelerator, Bus, Usage, supports};

@@ -7,6 +7,7 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
+use accel_abi::register::capabilities;
 use accel_driver::Config;
 use accel_engine::Accelerator;
 use accel_model::{AesCore, Core, CoreError, Cores, HmacCore, MontCore, Verilated};
@@ -22,11 +23,6 @@ const CONFIG: Config = Config {
     deadline: std::time::Duration::from_secs(60),
     ..MODEL_CONFIG
 };
-/// Most bytes of a key of HMAC that the device takes.
-const HMAC_KEY: usize = 64;
-/// Bytes of the keys of RSA that the device has, by its interface.
-const RSA_KEYS: [usize; 3] = [904, 1352, 1800];
-
 /// The kernel's account of this process, its confinement in it.
 const STATUS: &str = "/proc/self/status";
 /// Bits of a word of the model for modular arithmetic, as the simulated core has it.
@@ -188,20 +184,17 @@ impl Device for PerProcess {
     }
 
     fn supports(&self, operation: Operation, key_len: usize) -> bool {
-        let (aes, hmac, modular) = match &self.settings.engine {
-            Engine::Library => (false, false, false),
-            Engine::Model => (true, true, true),
+        let cores = match &self.settings.engine {
+            Engine::Library => 0,
+            Engine::Model => capabilities::AES | capabilities::HMAC | capabilities::MODULAR,
             Engine::Verilated { aes, hmac, modular } => {
-                (aes.is_some(), hmac.is_some(), modular.is_some())
+                let core = |program: &Option<_>, bit| program.as_ref().map_or(0, |_| bit);
+                core(aes, capabilities::AES)
+                    | core(hmac, capabilities::HMAC)
+                    | core(modular, capabilities::MODULAR)
             }
         };
-        match operation {
-            Operation::HmacSha1 | Operation::HmacSha256 => {
-                hmac && (1..=HMAC_KEY).contains(&key_len)
-            }
-            Operation::RsaPrivate => modular && RSA_KEYS.contains(&key_len),
-            _ => aes && matches!(key_len, 16 | 24 | 32),
-        }
+        accel_engine::supports(cores, operation, key_len)
     }
 
     fn max_len(&self) -> usize {

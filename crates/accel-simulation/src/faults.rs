@@ -12,6 +12,8 @@ pub enum Conduct {
     Proper,
     /// The last byte of every tag has an inverted bit.
     LieAboutTag,
+    /// The first byte of every result has an inverted bit, and the tag behind it is the one without.
+    LieAboutData,
     /// It ends in the middle: the result is written, the completion is not, and nothing follows.
     Die,
     /// Interrupts are not sent.
@@ -32,6 +34,7 @@ pub enum Conduct {
 const NAMES: &[(&str, Conduct)] = &[
     ("proper", Conduct::Proper),
     ("lie-about-tag", Conduct::LieAboutTag),
+    ("lie-about-data", Conduct::LieAboutData),
     ("die", Conduct::Die),
     ("lose-interrupts", Conduct::LoseInterrupts),
     ("double-interrupts", Conduct::DoubleInterrupts),
@@ -60,7 +63,8 @@ pub struct Faulty<D> {
     dma: D,
     /// Applies from the next request on.
     pub conduct: Conduct,
-    /// Bytes of the destination that are still to come, and whether they end in a tag.
+    /// Bytes of the destination, how many are still to come, and whether they end in a tag.
+    destination: u32,
     left: u32,
     tagged: bool,
     completed: u64,
@@ -73,6 +77,7 @@ impl<D: Dma> Faulty<D> {
         Self {
             dma,
             conduct: Conduct::Proper,
+            destination: 0,
             left: 0,
             tagged: false,
             completed: 0,
@@ -126,6 +131,7 @@ impl<D: Dma> Dma for Faulty<D> {
         if let Ok(bytes) = <&[u8; descriptor::SIZE]>::try_from(&*into)
             && let Ok(request) = Descriptor::decode(bytes)
         {
+            self.destination = request.destination_length;
             self.left = request.destination_length;
             self.tagged = request.operation == Operation::AUTHENTICATE
                 || matches!(request.mode, Mode::GCM | Mode::CCM);
@@ -137,14 +143,16 @@ impl<D: Dma> Dma for Faulty<D> {
         let at = usize::try_from(address % descriptor::SIZE as u64).unwrap_or(0);
         if self.left > 0 {
             let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+            let first = self.left == self.destination;
             self.left = self.left.saturating_sub(length);
             let mut bytes = bytes.to_vec();
-            if self.left == 0
-                && self.tagged
-                && self.conduct == Conduct::LieAboutTag
-                && let Some(last) = bytes.last_mut()
-            {
-                *last ^= 0x40;
+            let place = match self.conduct {
+                Conduct::LieAboutTag if self.left == 0 && self.tagged => bytes.last_mut(),
+                Conduct::LieAboutData if first => bytes.first_mut(),
+                _ => None,
+            };
+            if let Some(byte) = place {
+                *byte ^= 0x40;
             }
             return self.dma.write(address, &bytes);
         }

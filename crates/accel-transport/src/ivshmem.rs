@@ -10,16 +10,17 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create,
 };
-use rustix::net::sockopt::socket_peercred;
+use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg,
+    sendmsg, socket_with,
 };
 use rustix::process::geteuid;
 
@@ -176,21 +177,23 @@ impl Peer {
 }
 
 impl Connection {
-    /// Becomes the client of the device behind a socket.
-    pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        let socket = UnixStream::connect(path)?;
+    /// Becomes the client of the device behind a socket, or fails after so long.
+    ///
+    /// A device that has a client already neither takes nor refuses another one.
+    pub(crate) fn open(path: &Path, within: Duration) -> io::Result<Self> {
+        let end = Instant::now() + within;
+        let socket = connect_within(path, within)?;
         if !is_trusted(&socket)? {
             // Somebody has taken the device's place: keys and messages would be theirs.
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        socket.set_read_timeout(Some(Duration::from_secs(10)))?;
-        if receive(&socket)?.0 != VERSION {
+        if receive_until(&socket, end)?.0 != VERSION {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        let (own, _) = receive(&socket)?;
+        let (own, _) = receive_until(&socket, end)?;
         let (mut memory, mut doorbell, mut interrupt) = (None, None, None);
         while memory.is_none() || doorbell.is_none() || interrupt.is_none() {
-            match receive(&socket)? {
+            match receive_until(&socket, end)? {
                 (MEMORY, Some(descriptor)) => memory = Some(descriptor),
                 (number, Some(descriptor)) if number == own => interrupt = Some(descriptor),
                 (number, Some(descriptor)) if number == i64::from(DEVICE) => {
@@ -213,6 +216,22 @@ impl Connection {
             }),
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
+    }
+}
+
+/// A connection, for which a socket with too many others in its queue makes its caller wait.
+fn connect_within(path: &Path, within: Duration) -> io::Result<UnixStream> {
+    let socket = socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    set_socket_timeout(&socket, Timeout::Send, Some(within))?;
+    match connect(&socket, &SocketAddrUnix::new(path)?) {
+        Ok(()) => Ok(UnixStream::from(socket)),
+        Err(rustix::io::Errno::AGAIN) => Err(io::ErrorKind::TimedOut.into()),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -256,6 +275,20 @@ fn send(socket: &UnixStream, number: i64, descriptor: Option<BorrowedFd<'_>>) ->
     } else {
         Err(io::ErrorKind::WriteZero.into())
     }
+}
+
+/// Waits for a number until `end` at most.
+fn receive_until(socket: &UnixStream, end: Instant) -> io::Result<(i64, Option<OwnedFd>)> {
+    let left = end.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    socket.set_read_timeout(Some(left))?;
+    receive(socket).map_err(|error| match error.kind() {
+        // What a socket with a time limit calls it.
+        io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
+        _ => error,
+    })
 }
 
 fn receive(socket: &UnixStream) -> io::Result<(i64, Option<OwnedFd>)> {

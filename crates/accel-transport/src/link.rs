@@ -23,6 +23,8 @@ use crate::window::{DriverWindow, Words};
 pub enum LinkError {
     /// The device process, or `/dev/uioN`, cannot be used.
     Io(io::Error),
+    /// The file is not a `/dev/uioN` of the kernel module.
+    NotUio,
     /// A file of sysfs has something else in it than the module writes there.
     Attribute(PathBuf),
     /// The shared memory has no room for a window and for data.
@@ -33,6 +35,7 @@ impl std::fmt::Display for LinkError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Io(_) => f.write_str("the device cannot be reached"),
+            Self::NotUio => f.write_str("not a device of the kernel module cordon_accel"),
             Self::Attribute(path) => write!(f, "{} cannot be read as a number", path.display()),
             Self::Memory(bytes) => write!(f, "{bytes} bytes of shared memory are too few"),
         }
@@ -53,6 +56,11 @@ impl From<io::Error> for LinkError {
         Self::Io(error)
     }
 }
+
+/// Name that the kernel module gives its devices.
+const MODULE: &str = "cordon_accel";
+/// Longest time until a device process has taken a client and said what it has for it.
+const GREETING: Duration = Duration::from_secs(1);
 
 /// The way to tell the device that something was posted, and to hear from it.
 #[derive(Debug)]
@@ -114,10 +122,12 @@ pub struct Link {
 impl Link {
     /// Connects to a device process (`accel_serve`); memory behind the window is registered.
     ///
+    /// A process that says nothing is given up after a second.
+    ///
     /// # Errors
     /// [`LinkError`].
     pub fn connect(path: &Path) -> Result<Self, LinkError> {
-        let connection = Connection::open(path)?;
+        let connection = Connection::open(path, GREETING)?;
         let size = rustix::fs::fstat(&connection.memory)
             .map_err(io::Error::from)?
             .st_size;
@@ -147,7 +157,18 @@ impl Link {
     /// [`LinkError`].
     pub fn uio(path: &Path) -> Result<Self, LinkError> {
         let file = File::options().read(true).write(true).open(path)?;
-        let class = Path::new("/sys/class/uio").join(path.file_name().unwrap_or_default());
+        // By its number: the path may be a symbolic link with another name.
+        let status = rustix::fs::fstat(&file).map_err(io::Error::from)?;
+        let (major, minor) = (
+            rustix::fs::major(status.st_rdev),
+            rustix::fs::minor(status.st_rdev),
+        );
+        let class = PathBuf::from(format!("/sys/dev/char/{major}:{minor}"));
+        let name = std::fs::read_to_string(class.join("name")).unwrap_or_default();
+        let kind = rustix::fs::FileType::from_raw_mode(status.st_mode);
+        if kind != rustix::fs::FileType::CharacterDevice || name.trim() != MODULE {
+            return Err(LinkError::NotUio);
+        }
         let size = |map: u64| {
             let size = number(&class.join(format!("maps/map{map}/size")), 16)?;
             usize::try_from(size).map_err(|_| LinkError::Memory(0))
@@ -182,10 +203,8 @@ impl Link {
     }
 
     /// Takes a device for gone that has not taken a write to a register after this time; five seconds unless said.
-    #[must_use]
-    pub fn with_patience(mut self, patience: Duration) -> Self {
+    pub fn set_patience(&mut self, patience: Duration) {
         self.window.set_patience(patience);
-        self
     }
 
     /// Interrupts that came so far. Those that came together are counted by `/dev/uioN` only.

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use accel_driver::{Completion, Config};
+use accel_driver::{Completion, Config, Failure};
 use accel_transport::{Link, LinkError};
 use error_report::Report;
 use offload_policy::{
@@ -30,6 +30,9 @@ pub use crate::metrics::register;
 pub use crate::status::{OperationStatus, State, Status};
 
 // Our choices.
+/// Longest time in which a device has to take what is written into a register at the start: whoever has a
+/// device that does not answer waits for its service so long.
+const START: Duration = Duration::from_secs(1);
 /// Bytes of the largest message: a chunk of a sealed block with its associated data.
 const MESSAGE: usize = 64 * 1024 + 512;
 /// Fewest bytes of a message with which a device is of use: a packet.
@@ -50,7 +53,13 @@ enum OpenError {
     Link(#[from] LinkError),
     #[error("the device's memory of {0} bytes is too small")]
     Memory(usize),
+    #[error("the device does not start")]
+    Device(#[from] Failure),
 }
+
+/// The way in which a service has a thread wait for the device: calls what it is given, once. Threads on which others'
+/// work waits as well may hand that to another thread before.
+pub type Waiting = fn(&mut dyn FnMut());
 
 /// A policy, and what is known of the device behind it.
 #[derive(Clone)]
@@ -89,13 +98,14 @@ impl Accelerator {
 
     /// The device of a configuration, measured where its settings want that.
     ///
-    /// One that cannot be reached is reported, in the log and by [`Self::status`], and software does its work.
-    pub fn open(config: Option<&AcceleratorConfig>) -> Self {
+    /// One that cannot be reached is reported, in the log and by [`Self::status`], and software does its work. Whoever uses
+    /// it waits for it by `waiting`.
+    pub fn open(config: Option<&AcceleratorConfig>, waiting: Waiting) -> Self {
         let Some(config) = config else {
             return Self::software();
         };
         let path = config.device.path().to_owned();
-        let (policy, unreachable) = match device(config) {
+        let (policy, unreachable) = match device(config, waiting) {
             Ok(device) => {
                 let policy = Policy::new(Some(Arc::new(device)), settings(config));
                 (policy, None)
@@ -187,12 +197,12 @@ fn driver(config: &AcceleratorConfig, memory: usize, first_sequence: u32) -> Opt
         .find_map(|buffer| rings().find_map(|ring| fitting(ring, buffer)))
 }
 
-fn device(config: &AcceleratorConfig) -> Result<Logged, OpenError> {
-    let link = match &config.device {
+fn device(config: &AcceleratorConfig, waiting: Waiting) -> Result<Configured, OpenError> {
+    let mut link = match &config.device {
         config::DeviceConfig::Socket(path) => Link::connect(path),
         config::DeviceConfig::Uio(path) => Link::uio(path),
-    }?
-    .with_patience(config.deadline());
+    }?;
+    link.set_patience(config.deadline().min(START));
     let (_, memory) = accel_driver::Transport::memory(&link);
     let mut number = [0; 4];
     // Without random numbers a completion of the driver before this one could count, if it came so late.
@@ -201,35 +211,52 @@ fn device(config: &AcceleratorConfig) -> Result<Logged, OpenError> {
     let driver = driver.ok_or(OpenError::Memory(memory))?;
     let device = accel_engine::Accelerator::new("accelerator", link, driver);
     let device = device.ok_or(OpenError::Memory(memory))?;
-    Ok(Logged(device))
+    if let Some(failure) = device.failure() {
+        return Err(failure.into());
+    }
+    // A write waits behind requests under way.
+    device.with_bus(|link| link.set_patience(config.deadline()));
+    Ok(Configured { device, waiting })
 }
 
-/// A device whose end is written into the log.
-struct Logged(accel_engine::Accelerator<Link>);
+/// The device of a service, which waits for it in its own way and writes its end into the log.
+struct Configured {
+    device: accel_engine::Accelerator<Link>,
+    waiting: Waiting,
+}
 
-impl Device for Logged {
+impl Configured {
+    fn wait<R>(&self, work: impl Fn() -> R) -> R {
+        let mut done = None;
+        (self.waiting)(&mut || done = Some(work()));
+        // A service that does not call it has waited for nothing.
+        done.unwrap_or_else(work)
+    }
+}
+
+impl Device for Configured {
     fn name(&self) -> &str {
-        self.0.name()
+        self.device.name()
     }
 
     fn supports(&self, operation: Operation, key_len: usize) -> bool {
-        self.0.supports(operation, key_len)
+        self.device.supports(operation, key_len)
     }
 
     fn max_len(&self) -> usize {
-        self.0.max_len()
+        self.device.max_len()
     }
 
     fn run(&self, request: &Request<'_>) -> Result<Zeroizing<Vec<u8>>, DeviceError> {
-        self.0.run(request)
+        self.wait(|| self.device.run(request))
     }
 
     fn run_batch(&self, requests: &[Request<'_>]) -> Vec<Result<Zeroizing<Vec<u8>>, DeviceError>> {
-        self.0.run_batch(requests)
+        self.wait(|| self.device.run_batch(requests))
     }
 
     fn forget(&self, id: u64) {
-        self.0.forget(id);
+        self.wait(|| self.device.forget(id));
     }
 
     fn quarantined(&self, reason: &Quarantine) {

@@ -28,7 +28,7 @@ impl Engines {
     /// Takes the device that the configuration names.
     pub(crate) fn open(config: &Config) -> Self {
         let engines = Self {
-            accelerator: Accelerator::open(config.accelerator.as_ref()),
+            accelerator: Accelerator::open(config.accelerator.as_ref(), |wait| wait()),
             file: file(&config.spool.folder),
             shown: Mutex::default(),
         };

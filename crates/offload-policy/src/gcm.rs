@@ -43,6 +43,30 @@ impl AesGcm {
         })
     }
 
+    /// Offers a message to the device; `tag` came with one to open.
+    fn offer(
+        &self,
+        operation: Operation,
+        iv: &[u8],
+        aad: &[u8],
+        data: &[u8],
+        tag: &[u8],
+    ) -> Outcome {
+        let Some(key) = &self.keys.device else {
+            return Outcome::Software;
+        };
+        let request = Request {
+            operation,
+            key,
+            iv,
+            aad,
+            data,
+            tag,
+        };
+        self.policy.offer(&request, &self.keys.software)
+    }
+
+    /// Encrypts in place with the device; if that does not, the data are as before.
     #[cold]
     #[inline(never)]
     fn seal_on_device(
@@ -52,18 +76,7 @@ impl AesGcm {
         data: &mut [u8],
         tag: &mut [u8; TAG],
     ) -> bool {
-        let Some(key) = &self.keys.device else {
-            return false;
-        };
-        let request = Request {
-            operation: Operation::GcmSeal,
-            key,
-            iv: nonce,
-            aad,
-            data,
-            tag: &[],
-        };
-        let Outcome::Done(result) = self.policy.offer(&request, &self.keys.software) else {
+        let Outcome::Done(result) = self.offer(Operation::GcmSeal, nonce, aad, data, &[]) else {
             return false;
         };
         let Some((text, made)) = result.split_last_chunk() else {
@@ -72,32 +85,6 @@ impl AesGcm {
         data.copy_from_slice(text);
         *tag = *made;
         true
-    }
-
-    /// Opens in place if the outcome is that it is done; else the data are as before.
-    fn open_on_device(
-        &self,
-        nonce: &[u8],
-        aad: &[u8],
-        data: &mut [u8],
-        tag: &[u8; TAG],
-    ) -> Outcome {
-        let Some(key) = &self.keys.device else {
-            return Outcome::Software;
-        };
-        let request = Request {
-            operation: Operation::GcmOpen,
-            key,
-            iv: nonce,
-            aad,
-            data,
-            tag,
-        };
-        let outcome = self.policy.offer(&request, &self.keys.software);
-        if let Outcome::Done(result) = &outcome {
-            data.copy_from_slice(result);
-        }
-        outcome
     }
 
     /// Encrypts in place; the tag.
@@ -233,8 +220,9 @@ impl AesGcm {
         data: &mut [u8],
         tag: &[u8; TAG],
     ) -> (Result<(), MessageError>, bool) {
-        let outcome = self.open_on_device(&nonce, aad, data, tag);
-        if matches!(outcome, Outcome::Done(_)) {
+        let outcome = self.offer(Operation::GcmOpen, &nonce, aad, data, tag);
+        if let Outcome::Done(result) = &outcome {
+            data.copy_from_slice(result);
             return (Ok(()), true);
         }
         let opened = self.open_by_software(nonce, aad, data, tag);

@@ -160,17 +160,10 @@ impl Offloaded {
             cipher.offer(number, slot, packet, self.icv_len, self.extended)
         });
         cipher.key.process(buffer, &mut offers);
-        for offer in offers.iter().filter(|offer| offer.taken == Taken::Done) {
-            if cipher.mode == Mode::AesGcm
-                && let (Some(place), Some(tag)) = (
-                    buffer.get_mut(offer.text.end..offer.text.end.saturating_add(self.icv_len)),
-                    offer.tag.get(..self.icv_len),
-                )
-            {
-                place.copy_from_slice(tag);
-            }
+        if cipher.mode == Mode::AesGcm {
+            self.write_tags(buffer, &offers);
         }
-        leaving_out(&offers, slots, |slots| software(buffer, slots));
+        the_rest(&*cipher.key, &offers, buffer, slots, software);
     }
 
     /// Decrypts what the device takes, and has `software` do the rest.
@@ -193,8 +186,7 @@ impl Offloaded {
             Some(offer)
         });
         cipher.key.process(buffer, &mut offers);
-        leaving_out(&offers, slots, |slots| software(buffer, slots));
-        contradict(&*cipher.key, &offers, slots);
+        the_rest(&*cipher.key, &offers, buffer, slots, software);
     }
 
     /// Writes integrity values that the device makes, and has `software` do the rest.
@@ -208,14 +200,8 @@ impl Offloaded {
             return software(buffer, slots);
         };
         let offers = self.tags(&**key, buffer, slots);
-        for offer in offers.iter().filter(|offer| offer.taken == Taken::Done) {
-            let place = offer.text.end..offer.text.end.saturating_add(self.icv_len);
-            if let (Some(place), Some(tag)) = (buffer.get_mut(place), offer.tag.get(..self.icv_len))
-            {
-                place.copy_from_slice(tag);
-            }
-        }
-        leaving_out(&offers, slots, |slots| software(buffer, slots));
+        self.write_tags(buffer, &offers);
+        the_rest(&**key, &offers, buffer, slots, software);
     }
 
     /// Compares integrity values with those that the device makes. What does not fit, and the rest, `software` does.
@@ -230,8 +216,7 @@ impl Offloaded {
         };
         let mut offers = self.tags(&**key, buffer, slots);
         for offer in &mut offers {
-            let place = offer.text.end..offer.text.end.saturating_add(self.icv_len);
-            let (received, made) = (buffer.get(place), offer.tag.get(..self.icv_len));
+            let (received, made) = (buffer.get(self.icv(offer)), offer.tag.get(..self.icv_len));
             let equal = match (received, made) {
                 (Some(received), Some(made)) => bool::from(received.ct_eq(made)),
                 _ => false,
@@ -240,8 +225,22 @@ impl Offloaded {
                 offer.taken = Taken::WrongTag;
             }
         }
-        leaving_out(&offers, slots, |slots| software(buffer, slots));
-        contradict(&**key, &offers, slots);
+        the_rest(&**key, &offers, buffer, slots, software);
+    }
+
+    /// Place of a packet's integrity value in the buffer: behind the text.
+    fn icv(&self, offer: &Offer) -> Range<usize> {
+        offer.text.end..offer.text.end.saturating_add(self.icv_len)
+    }
+
+    /// Writes the integrity values that the device has made, cut to their length.
+    fn write_tags(&self, buffer: &mut [u8], offers: &[Offer]) {
+        for offer in offers.iter().filter(|offer| offer.taken == Taken::Done) {
+            let place = buffer.get_mut(self.icv(offer));
+            if let (Some(place), Some(tag)) = (place, offer.tag.get(..self.icv_len)) {
+                place.copy_from_slice(tag);
+            }
+        }
     }
 
     /// Whole tags over the packets, as far as the device makes them.
@@ -326,8 +325,14 @@ fn collect(slots: &[Slot], mut offer: impl FnMut(usize, &Slot) -> Option<Offer>)
         .collect()
 }
 
-/// Has software do the slots that the device has not done.
-fn leaving_out(offers: &[Offer], slots: &mut [Slot], software: impl FnOnce(&mut [Slot])) {
+/// Has software do the slots that the device has not done, and reports tags that it finds to be right, and the device not.
+fn the_rest(
+    key: &dyn AcceleratedKey,
+    offers: &[Offer],
+    buffer: &mut [u8],
+    slots: &mut [Slot],
+    software: impl FnOnce(&mut [u8], &mut [Slot]),
+) {
     let mark = |slots: &mut [Slot], valid| {
         for offer in offers.iter().filter(|offer| offer.taken == Taken::Done) {
             if let Some(slot) = slots.get_mut(offer.slot) {
@@ -336,12 +341,8 @@ fn leaving_out(offers: &[Offer], slots: &mut [Slot], software: impl FnOnce(&mut 
         }
     };
     mark(slots, false);
-    software(slots);
+    software(buffer, slots);
     mark(slots, true);
-}
-
-/// Reports tags that software has found to be right, and the device not.
-fn contradict(key: &dyn AcceleratedKey, offers: &[Offer], slots: &[Slot]) {
     let mut wrong = offers.iter().filter(|one| one.taken == Taken::WrongTag);
     if wrong.any(|one| slots.get(one.slot).is_some_and(|slot| slot.valid)) {
         key.contradicted();

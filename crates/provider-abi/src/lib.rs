@@ -2,7 +2,7 @@
 //!
 //! [`abi`] has the C types and numbers. [`params`], [`Regions`] and [`Host`] are what a provider needs of
 //! OpenSSL's arguments: named values, input and output of a call, and the core that has loaded it.
-//! [`Cipher`] is a cipher in safe types, and [`Table`] its functions for OpenSSL; [`context`] keeps what an operation
+//! [`Module`] is a provider in safe types and [`Cipher`] a cipher, [`Entries`] and [`Table`] are their functions for OpenSSL; [`context`] keeps what an operation
 //! under way has, a cipher's or another's.
 //! No libcrypto is linked: all that is needed comes from the core's function table.
 
@@ -10,6 +10,7 @@ pub mod abi;
 mod cipher;
 pub mod context;
 mod host;
+mod module;
 pub mod params;
 mod region;
 
@@ -17,6 +18,7 @@ use std::ffi::CStr;
 
 pub use cipher::{Cipher, Direction, Known, Table};
 pub use host::Host;
+pub use module::{Entries, Module};
 pub use region::{Overlap, Regions};
 
 /// An argument of a call that does not fit.

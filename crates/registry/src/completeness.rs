@@ -78,6 +78,8 @@ pub struct Completeness {
     holders: BTreeSet<(String, String)>,
     /// Revoked certificates, by authority and serial number, with the transactions.
     revoked: BTreeMap<(String, String), u64>,
+    /// Those that the registry's book has.
+    revoked_in_book: BTreeSet<(String, String)>,
     /// What was archived of keys by the events, by serial number.
     archived: BTreeMap<String, Archived>,
     last: Option<OffsetDateTime>,
@@ -108,6 +110,7 @@ impl Completeness {
             invited: BTreeSet::new(),
             holders: BTreeSet::new(),
             revoked: BTreeMap::new(),
+            revoked_in_book: BTreeSet::new(),
             archived: BTreeMap::new(),
             last: None,
             report: CompletenessReport::default(),
@@ -352,6 +355,19 @@ impl Completeness {
             InBook::ArchivedKey { serial, message } => {
                 self.compare_archived(serial, &digest(message));
             }
+            InBook::Revoked {
+                authority,
+                serial,
+                is_ordered,
+            } => {
+                let key = (authority.to_owned(), serial.to_owned());
+                if is_ordered && !self.revoked.contains_key(&key) {
+                    let what =
+                        format!("the revocation of certificate {serial} is in no event of the log");
+                    self.report.gaps.push(Gap { entry: None, what });
+                }
+                self.revoked_in_book.insert(key);
+            }
         }
     }
 
@@ -408,7 +424,7 @@ impl Completeness {
         self.report.gaps.push(Gap { entry: None, what });
     }
 
-    /// Ends. `book` says that all certificates and archived keys of the registry's book were looked for.
+    /// Ends. `book` says that all rows of the registry's book were looked for.
     #[must_use]
     pub fn finish(mut self, book: bool) -> CompletenessReport {
         let recorded = std::mem::take(&mut self.recorded);
@@ -446,6 +462,15 @@ impl Completeness {
         let unapproved: Vec<_> = self.generations.unapproved(approved).collect();
         for (entry, what) in unapproved {
             self.gap(entry, what);
+        }
+        let revoked = std::mem::take(&mut self.revoked);
+        for key in revoked.into_keys().filter(|_| book) {
+            if !self.revoked_in_book.contains(&key) {
+                let serial = key.1;
+                let what =
+                    format!("certificate {serial} was revoked, and is not in the registry's book");
+                self.report.gaps.push(Gap { entry: None, what });
+            }
         }
         let archived = std::mem::take(&mut self.archived);
         for (serial, one) in archived.iter().filter(|(_, one)| book && !one.in_book) {

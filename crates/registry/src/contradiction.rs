@@ -29,6 +29,23 @@ pub enum Contradiction {
         "the profile {0:?} in the registry's database is not the one that the audit log says was put in force last"
     )]
     Profile(String),
+    #[error(
+        "the registry's database was changed: certificate {0} is not revoked in it, and by the audit log it is"
+    )]
+    NotRevoked(String),
+    #[error(
+        "the registry's database was changed: it says that {name} is {row}, and by the audit log it is {logged}"
+    )]
+    Holder {
+        name: String,
+        row: String,
+        logged: &'static str,
+    },
+    /// More or less than was noted in the log.
+    #[error(
+        "the registry's database was changed: {0} is not what the audit log noted and recorded since"
+    )]
+    Refused(&'static str),
     /// What would be given out is not what the log says was archived.
     #[error("the archived key of certificate {0} was changed: it is not what the audit log says")]
     ArchivedKey(String),

@@ -2,9 +2,10 @@
 //!
 //! Whoever can write to the database, or put an older copy of it back, could have an authority issue without the approvals of
 //! its act, or by a profile that was replaced. The log says which generation was put to use last (`authority.activate`), and by
-//! which request, whose approvals it has with their signatures, and which profile was changed last (`profile.change`). From time
-//! to time, and after each change, `authority.issuing` says so of all kinds and profiles: a start reads backwards no further than
-//! to the newest of these, and to the beginning of requests that it has to verify.
+//! which request, whose approvals it has with their signatures, which profile was changed last (`profile.change`), and what was
+//! revoked ([`refused_log`](crate::refused_log)). From time to time, and after each change of a generation, `authority.issuing`
+//! says so of all of them: a start reads backwards no further than to the newest of these, and to the beginning of requests that
+//! it has to verify.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -21,6 +22,7 @@ use crate::by_log::LOSS;
 use crate::contradiction::Contradiction;
 use crate::generation::AuthorityId;
 use crate::profiles::evidence::CHANGE;
+use crate::refused_log::{NotedRefused, RefusedSince};
 use crate::writing::{OPEN, TRANSACTION};
 use crate::{Registry, RegistryError};
 
@@ -29,6 +31,19 @@ use crate::{Registry, RegistryError};
 const NOTED_EVERY: u64 = 1 << 14;
 const NOTED: &str = "authority.issuing";
 const ACTIVATED: &str = "authority.activate";
+/// What actions begin with that say what issues, is in force, or is refused.
+const DECIDING: [&str; 10] = [
+    NOTED,
+    ACTIVATED,
+    CHANGE,
+    OPEN,
+    LOSS,
+    "certificate.revoke",
+    "person.",
+    "device.",
+    "gateway.",
+    "server.",
+];
 /// The detail of [`NOTED`] with names and digests of the profiles that were put in force.
 const PROFILES: &str = "profiles";
 
@@ -39,7 +54,9 @@ struct Found {
     noted: Option<BTreeMap<CaKind, AuthorityId>>,
     /// Digests of the profiles of then, by name; `None` where that is not known.
     profiles: Option<BTreeMap<String, String>>,
-    /// An earlier version noted it, which said nothing of profiles.
+    /// What was revoked by then, and who refused.
+    refused: Option<NotedRefused>,
+    /// An earlier version noted it, which said nothing of profiles and of what is refused.
     is_old: bool,
     events: Vec<Event>,
     /// Requests of which not all is read yet.
@@ -49,7 +66,6 @@ struct Found {
 
 /// A generation that was put to use.
 struct Takeover {
-    transaction: u64,
     id: AuthorityId,
     certificate_sha256: String,
     request: Option<String>,
@@ -93,16 +109,18 @@ impl Found {
 
     /// Whether an entry is to be read: entries are canonical JSON, so that each name has one spelling.
     fn may_decide(&self, bytes: &[u8]) -> bool {
-        let names: &[&str] = match (self.noted.is_none(), self.wanted.is_empty()) {
-            (true, true) => &[NOTED, ACTIVATED, CHANGE, OPEN, LOSS],
-            (true, false) => &[NOTED, ACTIVATED, CHANGE, OPEN, LOSS, "request."],
-            (false, _) => &["request."],
+        let names: &[&str] = match self.noted {
+            None => &DECIDING,
+            Some(_) => &[],
         };
         let Ok(text) = std::str::from_utf8(bytes) else {
             return true;
         };
-        let mut actions = text.split("\"action\":\"").skip(1);
-        actions.any(|rest| names.iter().any(|name| rest.starts_with(name)))
+        let is_wanted = |rest: &str| {
+            names.iter().any(|name| rest.starts_with(name))
+                || (!self.wanted.is_empty() && rest.starts_with("request."))
+        };
+        text.split("\"action\":\"").skip(1).any(is_wanted)
     }
 
     fn take(&mut self, event: Event) {
@@ -124,65 +142,68 @@ impl Found {
             NOTED if of_registry => {
                 self.noted = Some(noted(&event));
                 self.profiles = text(&event, PROFILES).map(noted_profiles);
-                self.is_old = self.profiles.is_none();
+                self.refused = NotedRefused::of_event(&event);
+                self.is_old = self.profiles.is_none() || self.refused.is_none();
             }
-            CHANGE if of_registry && event.outcome == Outcome::Ok => self.events.push(event),
             LOSS if event.role == "site" => self.noted = Some(BTreeMap::new()),
             OPEN if of_registry => self.events.push(event),
-            ACTIVATED if of_registry && event.outcome == Outcome::Ok => {
-                self.wanted
-                    .extend(text(&event, "request").map(str::to_owned));
+            _ if of_registry && event.outcome == Outcome::Ok => {
+                if action == ACTIVATED {
+                    let request = text(&event, "request").map(str::to_owned);
+                    self.wanted.extend(request);
+                }
                 self.events.push(event);
             }
             _ => {}
         }
     }
 
-    /// Those that were put to use since the note and took effect, in their order.
-    fn takeovers(&self) -> Vec<Takeover> {
-        let mut takeovers = Vec::new();
+    /// The events since the note that took effect, in their order.
+    fn effective(&self) -> Vec<&Event> {
+        let mut effective: Vec<&Event> = Vec::new();
         for event in self.events.iter().rev() {
-            let transaction = event.details.get(TRANSACTION).and_then(Value::as_u64);
-            let transaction = transaction.unwrap_or_default();
             match event.action.as_str() {
-                OPEN => takeovers.retain(|one: &Takeover| one.transaction <= transaction),
-                ACTIVATED => {
-                    let id = text(event, "new").and_then(|id| id.parse().ok());
-                    takeovers.extend(id.map(|id| {
-                        Takeover {
-                            transaction,
-                            id,
-                            certificate_sha256: text(event, "certificate_sha256")
-                                .unwrap_or_default()
-                                .to_owned(),
-                            request: text(event, "request").map(str::to_owned),
-                        }
-                    }));
-                }
-                _ => {}
+                OPEN => effective.retain(|one| transaction_of(one) <= transaction_of(event)),
+                _ => effective.push(event),
             }
         }
-        takeovers
+        effective
     }
 
-    /// Digests of the profiles that were changed since the note, by name: the newest one of each that took effect.
+    /// Generations that were put to use since the note.
+    fn takeovers(&self) -> Vec<Takeover> {
+        let takeover = |event: &Event| {
+            Some(Takeover {
+                id: text(event, "new")?.parse().ok()?,
+                certificate_sha256: text(event, "certificate_sha256")
+                    .unwrap_or_default()
+                    .to_owned(),
+                request: text(event, "request").map(str::to_owned),
+            })
+        };
+        let events = self.effective().into_iter();
+        let events = events.filter(|event| event.action == ACTIVATED);
+        events.filter_map(takeover).collect()
+    }
+
+    /// Digests of the profiles that were changed since the note, by name: the newest one of each.
     fn profile_changes(&self) -> BTreeMap<String, String> {
-        let mut changes: Vec<(u64, &str, &str)> = Vec::new();
-        for event in self.events.iter().rev() {
-            let transaction = event.details.get(TRANSACTION).and_then(Value::as_u64);
-            let transaction = transaction.unwrap_or_default();
-            match event.action.as_str() {
-                OPEN => changes.retain(|(one, ..)| *one <= transaction),
-                CHANGE => {
-                    let name = event.resource.strip_prefix("profile/");
-                    let change = name.zip(text(event, "sha256"));
-                    changes.extend(change.map(|(name, digest)| (transaction, name, digest)));
-                }
-                _ => {}
-            }
+        let change = |event: &Event| {
+            let name = event.resource.strip_prefix("profile/")?;
+            Some((name.to_owned(), text(event, "sha256")?.to_owned()))
+        };
+        let events = self.effective().into_iter();
+        let events = events.filter(|event| event.action == CHANGE);
+        events.filter_map(change).collect()
+    }
+
+    /// What was revoked and who refused since the note.
+    fn refused_since(&self) -> RefusedSince {
+        let mut since = RefusedSince::default();
+        for event in self.effective() {
+            since.take(event);
         }
-        let owned = |(_, name, digest): (u64, &str, &str)| (name.to_owned(), digest.to_owned());
-        changes.into_iter().map(owned).collect()
+        since
     }
 
     /// Approvals of a takeover that `request` had when it was carried out, with their times, by approver.
@@ -209,6 +230,11 @@ impl Found {
     }
 }
 
+fn transaction_of(event: &Event) -> u64 {
+    let number = event.details.get(TRANSACTION).and_then(Value::as_u64);
+    number.unwrap_or_default()
+}
+
 fn text<'a>(event: &'a Event, name: &str) -> Option<&'a str> {
     event.details.get(name).and_then(Value::as_str)
 }
@@ -231,14 +257,16 @@ fn noted_profiles(text: &str) -> BTreeMap<String, String> {
 }
 
 impl Registry {
-    /// Holds which generations issue and which profiles are in force against the log of this site. Returns whether
-    /// [`Self::note_issuing`] is due. Blocks for reading.
+    /// Holds which generations issue, which profiles are in force and what is refused against the log of this site, before anything
+    /// else is done with the registry. Returns whether [`Self::note_issuing`] is due.
     ///
     /// # Errors
     /// [`RegistryError::NotByLog`], [`RegistryError::NotApproved`] or [`RegistryError::Contradiction`], and the site must not
     /// issue; [`RegistryError::Log`].
-    pub fn check_issuing(&self, log: &View) -> Result<bool, RegistryError> {
-        let found = Found::read(log).map_err(RegistryError::Log)?;
+    pub async fn check_issuing(&self, log: View) -> Result<bool, RegistryError> {
+        let read = self.inner.pool.run(move || Found::read(&log));
+        let read = read.await.map_err(|_| RegistryError::Interrupted)?;
+        let found = read.map_err(RegistryError::Log)?;
         let takeovers = found.takeovers();
         for one in &takeovers {
             self.check_takeover(&found, one)?;
@@ -256,6 +284,8 @@ impl Registry {
             }
         }
         self.check_profiles(&found)?;
+        let refused = self.refused().await?;
+        refused.check(found.refused.as_ref(), &found.refused_since())?;
         Ok(found.entries > NOTED_EVERY || found.is_old)
     }
 
@@ -324,11 +354,13 @@ impl Registry {
             && users.any(|one| cert::is_signed_by(&certificate, one.certificate()))
     }
 
-    /// Records which generations issue, and which profiles are in force.
+    /// Records which generations issue, which profiles are in force and what is refused.
     ///
     /// # Errors
-    /// [`RegistryError::Audit`].
+    /// [`RegistryError::Audit`], [`RegistryError::Store`].
     pub async fn note_issuing(&self, now: OffsetDateTime) -> Result<(), RegistryError> {
+        // What is revoked meanwhile has its event after this one.
+        let turn = self.inner.turn.wait().await;
         let who = Actor::service("registry");
         let mut event = Event::new(now, who, NOTED, "authorities", Outcome::Ok);
         let standings = self.standings();
@@ -340,6 +372,8 @@ impl Registry {
             .map(|(name, digest)| format!("{name}={digest}"))
             .collect();
         event = event.with_detail(PROFILES, profiles.join(" "));
-        self.record(event).await
+        let event = self.refused().await?.told(event);
+        self.record_in_turn(turn, self.told(vec![event])).await?;
+        Ok(())
     }
 }

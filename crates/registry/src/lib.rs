@@ -94,6 +94,7 @@ mod origin;
 mod profiles;
 mod protocol;
 mod records;
+mod refused_log;
 mod requests;
 mod revoke;
 mod rollover;

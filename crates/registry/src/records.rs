@@ -4,6 +4,7 @@ use std::path::Path;
 
 use pki::CertificateChain;
 use pki::clearance::Clearance;
+use pki::crl::RevocationReason;
 use pki::profile::CaKind;
 use serde::Serialize;
 use store::sqlx::sqlite::{SqliteConnectOptions, SqliteRow};
@@ -172,10 +173,17 @@ pub enum InBook<'a> {
         serial: &'a str,
         message: &'a [u8],
     },
+    /// A revoked certificate.
+    Revoked {
+        authority: &'a str,
+        serial: &'a str,
+        /// Not for being superseded alone, which nobody ordered.
+        is_ordered: bool,
+    },
 }
 
-/// Hands every certificate and archived key of the book in a site's folder to `each`, in the order of issuing. The book is only
-/// read, and may be in use.
+/// Hands every certificate, archived key and revocation of the book in a site's folder to `each`, in the order of issuing. The
+/// book is only read, and may be in use.
 ///
 /// # Errors
 /// [`RegistryError::Store`]; there is no book, for instance.
@@ -185,35 +193,50 @@ pub async fn for_each_in_book(
 ) -> Result<(), RegistryError> {
     let file = SqliteConnectOptions::new().filename(directory.join("registry.sqlite"));
     let mut book = SqliteConnection::connect_with(&file.read_only(true)).await?;
-    let certificates =
-        "SELECT rowid, serial, certificate FROM issued WHERE rowid > ? ORDER BY rowid LIMIT ?";
-    let keys =
-        "SELECT rowid, serial, envelope FROM archived_keys WHERE rowid > ? ORDER BY rowid LIMIT ?";
-    for (query, is_key) in [(certificates, false), (keys, true)] {
+    let readers: [(&str, Reader); 3] = [
+        ("'', certificate FROM issued", |(_, _, _, der), each| {
+            each(InBook::Certificate(der));
+        }),
+        (
+            "'', envelope FROM archived_keys",
+            |(_, serial, _, message), each| {
+                each(InBook::ArchivedKey { serial, message });
+            },
+        ),
+        (
+            "authority, CAST(reason AS BLOB) FROM revoked",
+            |(_, serial, authority, reason), each| {
+                each(InBook::Revoked {
+                    authority,
+                    serial,
+                    is_ordered: reason != RevocationReason::Superseded.name().as_bytes(),
+                });
+            },
+        ),
+    ];
+    for (columns, read) in readers {
+        let query = format!(
+            "SELECT rowid, serial, {columns} WHERE rowid > ? ORDER BY rowid LIMIT {AT_ONCE}"
+        );
         let mut after = i64::MIN;
         loop {
-            let rows: Vec<(i64, String, Vec<u8>)> = sqlx::query_as(query)
+            let rows: Vec<BookRow> = sqlx::query_as(sqlx::AssertSqlSafe(query.clone()))
                 .bind(after)
-                .bind(AT_ONCE)
                 .fetch_all(&mut book)
                 .await?;
             let Some((last, ..)) = rows.last() else {
                 break;
             };
             after = *last;
-            for (_, serial, bytes) in &rows {
-                each(match is_key {
-                    false => InBook::Certificate(bytes),
-                    true => InBook::ArchivedKey {
-                        serial,
-                        message: bytes,
-                    },
-                });
-            }
+            rows.iter().for_each(|row| read(row, &mut each));
         }
     }
     Ok(())
 }
+
+/// Number of the row, serial number, and what else there is.
+type BookRow = (i64, String, String, Vec<u8>);
+type Reader = fn(&BookRow, &mut dyn FnMut(InBook<'_>));
 
 impl Registry {
     /// Whether any certificate was ever issued.

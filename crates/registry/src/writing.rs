@@ -181,7 +181,7 @@ impl Registry {
     }
 
     /// Records events on a thread that may block, and keeps the turn until that is done.
-    async fn record_in_turn(
+    pub(crate) async fn record_in_turn(
         &self,
         turn: Turn,
         events: Vec<Event>,

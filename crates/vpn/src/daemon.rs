@@ -270,7 +270,7 @@ pub async fn start(
     // Before the interface: measuring takes a while, and packets would wait for it.
     let device = config.accelerator.clone();
     let device = device.map(|device| device.beside(folder));
-    let accelerator = Accelerator::open(device.as_ref());
+    let accelerator = Accelerator::open(device.as_ref(), |wait| wait());
     let packets = accelerator.packets();
     let (mut threads, plane) = packet_path(&loaded, esp, &inbox, &over, packets, seed).await?;
     let kernel = config.backend == BackendConfig::Kernel;

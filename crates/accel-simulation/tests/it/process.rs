@@ -271,6 +271,39 @@ fn lost_and_doubled_interrupts_cost_time_only() {
 }
 
 #[test]
+fn two_hundred_devices_one_after_another_leave_nothing_behind() {
+    let held = || {
+        let files = std::fs::read_dir("/proc/self/fd").unwrap().count();
+        let mapped = std::fs::read_to_string("/proc/self/maps").unwrap();
+        (files, mapped.matches("memfd:accelerator").count())
+    };
+    let (mut least, mut most) = ((usize::MAX, usize::MAX), (0, 0));
+    for number in 0..200 {
+        let mut served = Served::new(&format!("again-{number}"));
+        let device = served.accelerator(Completion::Interrupt, 10_000);
+        let policy = Policy::new(Some(device), settings(Selection::From(0)));
+        let mut data = [7; 64];
+        let stream = AesCbc::new(&policy, Direction::Encrypt, &[1; 16], [2; 16]);
+        stream.unwrap().process(&mut data).unwrap();
+        assert_eq!(policy.counters().device, 1);
+        if number % 2 == 0 {
+            // Half of them end before their driver does.
+            served.process.kill().unwrap();
+            served.process.wait().unwrap();
+        }
+        drop(policy);
+        let (files, mapped) = held();
+        least = (least.0.min(files), least.1.min(mapped));
+        most = (most.0.max(files), most.1.max(mapped));
+    }
+    // Other tests of this process come and go.
+    assert!(
+        most.0 - least.0 < 100 && most.1 - least.1 < 20,
+        "{least:?} {most:?}"
+    );
+}
+
+#[test]
 fn killed_device_process_ends_requests_by_their_deadline() {
     let mut served = Served::new("killed");
     let device = served.accelerator(Completion::Interrupt, 500);

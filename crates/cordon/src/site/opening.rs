@@ -16,6 +16,7 @@ use registry::{
 };
 use store::ClockFloor;
 use time::OffsetDateTime;
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::files;
 use super::{
@@ -39,7 +40,7 @@ impl Site {
     /// Opens the site of `args` to run it. That takes the accelerator as well, which serves one process only.
     pub(crate) async fn open_to_run(args: &SiteArgs) -> Outcome<Self> {
         Self::open_with(args, |config| {
-            Accelerator::open(config.accelerator.as_ref())
+            Accelerator::open(config.accelerator.as_ref(), beside_others)
         })
         .await
     }
@@ -228,11 +229,7 @@ async fn check_issuing(registry: &Registry, audit: &SharedLog, now: OffsetDateTi
     let view = audit
         .view()
         .or_hint("the audit log", "see `cordon audit verify`")?;
-    let own = registry.clone();
-    let checked = tokio::task::spawn_blocking(move || own.check_issuing(&view));
-    let checked = checked
-        .await
-        .or_hint("certificate authorities", "try again")?;
+    let checked = registry.check_issuing(view).await;
     let is_due = checked.or_hint("the certificate authorities are not opened", HINT)?;
     if is_due && let Err(error) = registry.note_issuing(now).await {
         // A site whose disk is full comes up; the next start reads as much of the log again.
@@ -327,5 +324,15 @@ async fn report_flawed(directory: &Directory) {
             }
         }
         Err(error) => tracing::warn!(%error, "the directory's entries are not checked"),
+    }
+}
+
+/// Waits for the accelerator. A handshake has it sign on a thread of the runtime: what others do there goes on meanwhile.
+fn beside_others(wait: &mut dyn FnMut()) {
+    let runtime = Handle::try_current().map(|runtime| runtime.runtime_flavor());
+    match runtime {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(wait),
+        // There is no other thread, or nothing else to do.
+        _ => wait(),
     }
 }

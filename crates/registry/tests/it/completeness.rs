@@ -5,12 +5,14 @@ use audit::Event;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use pki::clearance::Clearance;
+use pki::crl::RevocationReason;
 use pki::profile::{CaKind, Profile};
 use registry::{Completeness, CompletenessReport, InBook, Registry};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::fixture::{NOW, World, key, world};
+use crate::fixture::{NOW, World, an_order, key, world};
+use crate::generations_kept::meddle;
 use crate::staff::{Staff, issue, order};
 
 /// One camera's certificate on a request with one approval, and a device's by direct order among the staff's own.
@@ -48,21 +50,17 @@ fn report_of(
     registry: &Registry,
     events: &[Event],
     policy: Policy,
-    book: &[Vec<u8>],
+    book: &[Row],
 ) -> CompletenessReport {
     let mut completeness = begin(registry, events, policy);
-    for certificate in book {
-        completeness.look_for_of_book(InBook::Certificate(certificate));
+    for row in book {
+        completeness.look_for_of_book(row.in_book());
     }
     completeness.finish(!book.is_empty())
 }
 
 /// Gaps that are not those of the staff's own certificates, which were ordered directly.
-pub(crate) fn unordered_gaps(
-    registry: &Registry,
-    events: &[Event],
-    book: &[Vec<u8>],
-) -> Vec<String> {
+pub(crate) fn unordered_gaps(registry: &Registry, events: &[Event], book: &[Row]) -> Vec<String> {
     let gaps = report_of(registry, events, Policy::default(), book).gaps;
     let gaps = gaps.into_iter().map(|gap| gap.what);
     gaps.filter(|what| !what.contains("without a request"))
@@ -73,16 +71,45 @@ fn gaps(world: &World, events: &[Event]) -> Vec<String> {
     unordered_gaps(&world.registry, events, &[])
 }
 
-/// All certificates of the book in a site's folder.
-pub(crate) async fn book(folder: &TempDir) -> Vec<Vec<u8>> {
+/// A row of the book.
+pub(crate) enum Row {
+    Certificate(Vec<u8>),
+    Revoked(String, String, bool),
+    ArchivedKey(String, Vec<u8>),
+}
+
+impl Row {
+    fn in_book(&self) -> InBook<'_> {
+        match self {
+            Self::Certificate(der) => InBook::Certificate(der),
+            Self::Revoked(authority, serial, is_ordered) => InBook::Revoked {
+                authority,
+                serial,
+                is_ordered: *is_ordered,
+            },
+            Self::ArchivedKey(serial, message) => InBook::ArchivedKey { serial, message },
+        }
+    }
+}
+
+/// All rows of the book in a site's folder.
+pub(crate) async fn book(folder: &TempDir) -> Vec<Row> {
     let mut book = Vec::new();
-    let each = |row: InBook<'_>| match row {
-        InBook::Certificate(der) => book.push(der.to_vec()),
-        InBook::ArchivedKey { .. } => {}
+    let each = |row: InBook<'_>| {
+        book.push(match row {
+            InBook::Certificate(der) => Row::Certificate(der.to_vec()),
+            InBook::Revoked {
+                authority,
+                serial,
+                is_ordered,
+            } => Row::Revoked(authority.to_owned(), serial.to_owned(), is_ordered),
+            InBook::ArchivedKey { serial, message } => {
+                Row::ArchivedKey(serial.to_owned(), message.to_vec())
+            }
+        });
     };
-    registry::for_each_in_book(folder.path(), each)
-        .await
-        .unwrap();
+    let read = registry::for_each_in_book(folder.path(), each);
+    read.await.unwrap();
     book
 }
 
@@ -254,13 +281,14 @@ async fn certificates_round_the_log_are_found_and_foreign_ones_are_not_ours() {
     let other = crate::fixture::world().await;
     let device = order("camera-17", &key(), Clearance::Restricted);
     assert_eq!(device.profile, Profile::Device);
-    let theirs = other
-        .registry
-        .issue(device, crate::fixture::an_order(), NOW)
-        .await
-        .unwrap();
+    let theirs = other.registry.issue(device, an_order(), NOW).await.unwrap();
     let foreign = pki::cert::to_der(theirs.chain.leaf()).unwrap();
-    let report = report_of(&world.registry, &events, Policy::default(), &[foreign]);
+    let report = report_of(
+        &world.registry,
+        &events,
+        Policy::default(),
+        &[Row::Certificate(foreign)],
+    );
     assert!(
         report.gaps.iter().all(|gap| gap.entry.is_some()),
         "{:?}",
@@ -364,7 +392,10 @@ async fn what_others_have_seen_does_not_stand_for_the_book() {
     let (last, others) = book.split_last().unwrap();
     others
         .iter()
-        .for_each(|der| completeness.look_for_of_book(InBook::Certificate(der)));
+        .for_each(|row| completeness.look_for_of_book(row.in_book()));
+    let Row::Certificate(last) = last else {
+        panic!("nothing is revoked here");
+    };
     completeness.look_for(last);
     let report = completeness.finish(true);
     let lost = |gap: &&registry::Gap| gap.what.contains("not in the registry's book");
@@ -403,4 +434,31 @@ async fn an_interrupted_step_changes_nothing() {
     let found = unordered_gaps(&world.registry, &without, &book);
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].contains("in no event of the log"), "{found:?}");
+}
+
+#[tokio::test]
+async fn revocation_that_the_book_lost_or_made_up_is_found() {
+    let (world, events) = history().await;
+    let (devices, cause) = (CaKind::Devices, RevocationReason::KeyCompromise);
+    let list = world.registry.list(devices, None).await.unwrap();
+    let done = world
+        .registry
+        .revoke(devices, &list[0].serial, cause, an_order(), NOW);
+    done.await.unwrap();
+    let mut with_revocation = world.audit.events();
+    for event in &mut with_revocation {
+        "registry".clone_into(&mut event.role);
+    }
+    let gaps = async |events: &[Event]| {
+        let book = book(&world.folder).await;
+        let mut gaps = unordered_gaps(&world.registry, events, &book);
+        gaps.retain(|what| what.contains("revo"));
+        gaps
+    };
+    assert_eq!(gaps(&with_revocation).await, Vec::<String>::new());
+    let made_up = gaps(&events).await;
+    assert!(made_up[0].contains("is in no event"), "{made_up:?}");
+    meddle(world.folder.path(), "DELETE FROM revoked").await;
+    let lost = gaps(&with_revocation).await;
+    assert!(lost[0].contains("was revoked, and is not"), "{lost:?}");
 }
