@@ -29,6 +29,7 @@ pub mod outer;
 pub mod rekey;
 pub mod reservation;
 pub mod segment;
+mod spin;
 pub mod tcp;
 #[cfg(test)]
 mod testing;

@@ -3,13 +3,14 @@
 //!
 //! One thread does both directions: on a machine that also runs what uses the tunnel, more threads
 //! only add wake-ups. Where there are many peers and cores, there can be several ([`crate::workers`]). It works as long as there is work and sleeps in `poll` when both sides are
-//! empty. Nothing is queued here: a full socket makes it wait, and the kernel's queues in front of it
+//! empty, after a look around where the next packet is likely to be near (`spin`). Nothing is queued here: a full socket makes it wait, and the kernel's queues in front of it
 //! are bounded.
 
 use std::io::{self, IoSlice, Read as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{self, Receiver};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use ipsec::batch::{Arrived, HEADROOM, InboundPacket, OutboundBatch, Outcome, TAILROOM};
@@ -30,6 +31,7 @@ use crate::counters::{IoCounters, Snapshot};
 use crate::outer::{NextHop, Outer, PathMtu, would_block};
 use crate::rekey::{Rekey, RekeyError, SaPair};
 use crate::segment::Segments;
+use crate::spin::Spin;
 use crate::vnet::VnetHeader;
 
 /// Packets read from the interface before they are sent: small packets are dear one by one.
@@ -68,6 +70,9 @@ pub struct Worker {
     coalescer: Coalescer,
     events: Vec<Event>,
     capture: Option<Capture>,
+    spin: Spin,
+    /// Packets moved since the last wait.
+    moved: usize,
 }
 
 /// What a worker works with.
@@ -129,6 +134,8 @@ impl Path {
 struct Ready {
     interface: bool,
     network: bool,
+    /// Commands were carried out, after which something may be due.
+    commanded: bool,
 }
 
 impl Ready {
@@ -140,6 +147,7 @@ impl Ready {
         Self {
             interface: self.interface || other.interface,
             network: self.network || other.network,
+            commanded: other.commanded,
         }
     }
 }
@@ -187,6 +195,8 @@ impl Worker {
             coalescer: Coalescer::new(offload),
             events: Vec::new(),
             capture: parts.capture,
+            spin: Spin::default(),
+            moved: 0,
         };
         if let Some(pair) = parts.pair {
             worker.rekey(pair).map_err(io::Error::other)?;
@@ -230,14 +240,36 @@ impl Worker {
 
     /// Asks what there is to do, with `wait` until there is something. None when told to stop.
     fn sleep(&mut self, wait: bool) -> io::Result<Option<Ready>> {
-        let timeout = if wait {
-            if let Some(capture) = &mut self.capture {
-                capture.flush();
+        if !wait {
+            return self.ask(Some(Timespec::default()));
+        }
+        if let Some(capture) = &mut self.capture {
+            capture.flush();
+        }
+        let began = Instant::now();
+        let window = self.spin.begin(std::mem::take(&mut self.moved), began);
+        let mut looked = Duration::ZERO;
+        while looked < window {
+            let found = self.ask(Some(Timespec::default()))?;
+            if found.is_none_or(|ready| ready.any() || ready.commanded) {
+                self.spin.ended(looked, looked);
+                return Ok(found);
             }
-            self.time_left()
-        } else {
-            Some(Timespec::default())
-        };
+            // Whoever has work goes first: what is waited for may be theirs to send.
+            thread::yield_now();
+            let now = Instant::now();
+            let before = std::mem::replace(&mut looked, now - began);
+            if !self.spin.goes_on(looked - before, now) {
+                break;
+            }
+        }
+        let found = self.ask(self.time_left());
+        self.spin.ended(began.elapsed(), looked);
+        found
+    }
+
+    /// Asks which sides can be read, for `timeout` at most, and carries commands out. None when told to stop.
+    fn ask(&mut self, timeout: Option<Timespec>) -> io::Result<Option<Ready>> {
         let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         let mut fds = [
             readable(self.tun.as_fd()),
@@ -252,7 +284,11 @@ impl Worker {
         let [interface, network, woken] = fds.map(|fd| !fd.revents().is_empty());
         // Even where the sockets have work: a command that waits behind traffic might wait for ever.
         let stop = woken && self.handle_commands();
-        Ok((!stop).then_some(Ready { interface, network }))
+        Ok((!stop).then_some(Ready {
+            interface,
+            network,
+            commanded: woken,
+        }))
     }
 
     /// Until something is due.
@@ -420,6 +456,7 @@ impl Worker {
                 capture.packet(self.out.bytes(packet), Direction::Outbound, time);
             }
         }
+        self.moved += self.out.packets.len();
         self.plane.outbound(&mut self.out, now, &mut self.events);
         for at in 0..self.out.packets.len() {
             self.answer_if_too_big(at);
@@ -501,6 +538,7 @@ impl Worker {
     fn network_to_interface(&mut self, now: Instant) -> io::Result<bool> {
         self.arrived.clear();
         let more = self.outer.receive(&mut self.arrived, &mut self.io)?;
+        self.moved += self.arrived.len();
         let buffer = self.outer.buffer();
         self.plane.inbound(buffer, &mut self.arrived, now);
         let mut sink = TunSink {
