@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::archive::DIGEST;
 use crate::contradiction::Contradiction;
-use crate::requests::INTERRUPTED;
+use crate::requests::{INTERRUPTED, STORED};
 use crate::writing::{OPEN, TRANSACTION};
 use crate::{Registry, RegistryError};
 
@@ -31,6 +31,8 @@ pub(crate) struct NewestStep {
     pub(crate) step: String,
     /// That in which it took effect, if it names one.
     pub(crate) transaction: Option<u64>,
+    /// SHA-256 of the request as it was stored by it; earlier versions did not say.
+    pub(crate) content: Option<String>,
     /// Rights of the person that was asked about were changed after it.
     pub(crate) rights_changed: bool,
 }
@@ -82,6 +84,19 @@ fn changes_rights(event: &Event) -> bool {
 }
 
 impl Registry {
+    /// Whether a person let the site go on with a log that lacks what was lost.
+    pub(crate) async fn has_lost_log(&self) -> Result<bool, RegistryError> {
+        let wanted = vec![field("action", LOSS)];
+        self.look_back(wanted, |found: &mut bool, logged| {
+            *found = is_loss(&logged);
+            match *found {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        })
+        .await
+    }
+
     /// Looks back on a thread that may block.
     async fn look_back<T: Default + Send + 'static>(
         &self,
@@ -166,6 +181,8 @@ impl Registry {
                         found.step.version = number_of(event, "version").unwrap_or_default();
                         step.clone_into(&mut found.step.step);
                         found.step.transaction = number_of(event, TRANSACTION);
+                        let content = event.details.get(STORED).and_then(Value::as_str);
+                        found.step.content = content.map(str::to_owned);
                         return ControlFlow::Break(());
                     }
                 }

@@ -30,6 +30,7 @@ use self::profiles::Profiles;
 use self::recorded::Recorded;
 use self::tracked::{Archived, CarriedOut, Tracked, transaction_of};
 use crate::archive::{DIGEST, digest};
+use crate::by_log::LOSS;
 use crate::origin::OriginKind;
 use crate::profiles::evidence::CHANGE;
 use crate::records::InBook;
@@ -120,6 +121,10 @@ impl Completeness {
     /// Takes the next event of the log.
     pub fn note(&mut self, entry: u64, event: &Event) {
         self.last = Some(event.at);
+        if event.role == "site" && event.action == LOSS {
+            // The database that counts from here on begins its numbers anew.
+            return self.opened_anew();
+        }
         if event.role != "registry" {
             return;
         }
@@ -178,6 +183,16 @@ impl Completeness {
         self.profiles.opened(committed);
     }
 
+    /// What took effect so far did, whatever later transactions are called.
+    fn opened_anew(&mut self) {
+        let recorded = self.recorded.values_mut();
+        recorded.for_each(|one| one.transaction = 0);
+        let archived = self.archived.values_mut();
+        archived.for_each(|one| one.transaction = 0);
+        let revoked = self.revoked.values_mut();
+        revoked.for_each(|transaction| *transaction = 0);
+    }
+
     fn issued(&mut self, entry: u64, event: &Event) {
         let Some((fingerprint, mut one)) = Recorded::of_event(entry, event) else {
             return self.gap(entry, "an issued certificate without serial number");
@@ -229,8 +244,9 @@ impl Completeness {
         match step {
             "approve" => self.approved(entry, &id, event),
             // The content is another one, or begins anew: approvals so far count no more.
-            "draft" | "edit" | "return" | "submit" => request.approvals.clear(),
-            "withdraw" | "refuse" => {}
+            "draft" | "edit" | "return" | "submit" | "withdraw" | "refuse" => {
+                request.approvals.clear();
+            }
             carried_out => self.carried_out(entry, &id, carried_out, event),
         }
     }

@@ -19,12 +19,11 @@ pub enum Contradiction {
         /// 0: the log does not know the request.
         log: u64,
     },
-    /// The database says that a step was interrupted, and it was not.
+    /// Its version is that of the log, and nothing else.
     #[error(
-        "the registry's database was changed: it says that the step {step:?} of request {id} was interrupted, and by the audit \
-         log it took effect"
+        "request {0} in the registry's database was changed: it is not what the audit log says was stored"
     )]
-    Step { id: String, step: String },
+    RequestContent(String),
     #[error(
         "the profile {0:?} in the registry's database is not the one that the audit log says was put in force last"
     )]

@@ -3,8 +3,8 @@
 //! Whoever can write to the database, or put an older copy of it back, could have an authority issue without the approvals of
 //! its act, or by a profile that was replaced. The log says which generation was put to use last (`authority.activate`), and by
 //! which request, whose approvals it has with their signatures, which profile was changed last (`profile.change`), and what was
-//! revoked ([`refused_log`](crate::refused_log)). From time to time, and after each change of a generation, `authority.issuing`
-//! says so of all of them: a start reads backwards no further than to the newest of these, and to the beginning of requests that
+//! revoked ([`refused_log`](crate::refused_log)). At the first start, from time to time, and after each change of a generation,
+//! `authority.issuing` says so of all of them: a start reads backwards no further than to the newest of these, and to the beginning of requests that
 //! it has to verify.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,8 +56,6 @@ struct Found {
     profiles: Option<BTreeMap<String, String>>,
     /// What was revoked by then, and who refused.
     refused: Option<NotedRefused>,
-    /// An earlier version noted it, which said nothing of profiles and of what is refused.
-    is_old: bool,
     events: Vec<Event>,
     /// Requests of which not all is read yet.
     wanted: BTreeSet<String>,
@@ -143,7 +141,6 @@ impl Found {
                 self.noted = Some(noted(&event));
                 self.profiles = text(&event, PROFILES).map(noted_profiles);
                 self.refused = NotedRefused::of_event(&event);
-                self.is_old = self.profiles.is_none() || self.refused.is_none();
             }
             LOSS if event.role == "site" => self.noted = Some(BTreeMap::new()),
             OPEN if of_registry => self.events.push(event),
@@ -285,8 +282,15 @@ impl Registry {
         }
         self.check_profiles(&found)?;
         let refused = self.refused().await?;
-        refused.check(found.refused.as_ref(), &found.refused_since())?;
-        Ok(found.entries > NOTED_EVERY || found.is_old)
+        match refused.check(found.refused.as_ref(), &found.refused_since()) {
+            Ok(()) => {}
+            // Earlier versions wrote no such note, and may have left events of what had no effect. A new site writes one at once.
+            Err(other) if found.refused.is_none() => {
+                tracing::warn!(%other, "an earlier version wrote this log, so that it is not held against the database");
+            }
+            Err(other) => return Err(other.into()),
+        }
+        Ok(found.entries > NOTED_EVERY || found.refused.is_none())
     }
 
     fn check_profiles(&self, found: &Found) -> Result<(), RegistryError> {

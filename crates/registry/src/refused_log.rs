@@ -10,6 +10,7 @@ use audit::Event;
 use aws_lc_rs::digest;
 use pki::crl::RevocationReason;
 use pki::profile::CaKind;
+use serde::Serialize;
 use serde_json::Value;
 use store::sqlx;
 
@@ -49,22 +50,14 @@ pub(crate) struct RefusedSince {
     holders: BTreeMap<Key, (HolderState, HolderState)>,
 }
 
-fn digest_of(lines: impl Iterator<Item = String>) -> String {
+/// The digest of rows, each as a line of JSON: whatever is in them, no row looks like several.
+fn digest_of<T: Serialize>(rows: impl Iterator<Item = T>) -> String {
     let mut context = digest::Context::new(&digest::SHA256);
-    for line in lines {
-        context.update(line.as_bytes());
+    for row in rows {
+        context.update(&serde_json::to_vec(&row).unwrap_or_default());
         context.update(b"\n");
     }
     hex::encode(context.finish())
-}
-
-fn digest_of_revoked<'a>(revoked: impl Iterator<Item = &'a Key>) -> String {
-    digest_of(revoked.map(|(authority, serial)| format!("{authority}/{serial}")))
-}
-
-fn digest_of_holders(holders: &BTreeMap<Key, String>) -> String {
-    let line = |((authority, name), state): (&Key, &String)| format!("{authority}/{name}={state}");
-    digest_of(holders.iter().map(line))
 }
 
 impl NotedRefused {
@@ -113,8 +106,8 @@ impl Refused {
     /// Adds the digests to a note.
     pub(crate) fn told(&self, event: Event) -> Event {
         event
-            .with_detail(REVOKED, digest_of_revoked(self.revoked.iter()))
-            .with_detail(HOLDERS, digest_of_holders(&self.holders))
+            .with_detail(REVOKED, digest_of(self.revoked.iter()))
+            .with_detail(HOLDERS, digest_of(self.holders.iter()))
     }
 
     /// Holds the database against a note, if it says anything of these, and what was recorded since.
@@ -153,10 +146,10 @@ impl Refused {
             .revoked
             .iter()
             .filter(|key| !since.revoked.contains(*key));
-        if digest_of_revoked(revoked) != noted.revoked {
+        if digest_of(revoked) != noted.revoked {
             return Err(Contradiction::Refused("what is revoked"));
         }
-        if digest_of_holders(&before) != noted.holders {
+        if digest_of(before.iter()) != noted.holders {
             return Err(Contradiction::Refused(
                 "who is suspended, revoked or retired",
             ));

@@ -50,6 +50,8 @@ pub(crate) struct Writing {
     // Before the turn, which ends last.
     tx: Transaction<'static, Sqlite>,
     number: i64,
+    /// Events name this transaction. Its number alone does not say so: that of one that failed is used again.
+    has_events: bool,
     /// Says that the transaction before this one failed after its events; to be recorded before those of this one.
     failed: Option<Event>,
     /// Away while events are recorded: a thread that records for somebody who has gone keeps it until it is through.
@@ -92,6 +94,7 @@ impl Writing {
         }
         let mut turn = self.turn.take().ok_or(RegistryError::Interrupted)?;
         turn.0.recorded = self.number;
+        self.has_events = true;
         let number = self.number;
         let numbered = |event: Event| event.with_detail(TRANSACTION, number);
         let numbered = events.into_iter().map(numbered);
@@ -111,8 +114,10 @@ impl Writing {
 
     /// Commits, and does `then` before anybody else may write.
     pub(crate) async fn commit_then(mut self, then: impl FnOnce()) -> Result<(), RegistryError> {
-        let turn = self.turn.as_ref().ok_or(RegistryError::Interrupted)?;
-        if turn.0.recorded == self.number {
+        if self.turn.is_none() {
+            return Err(RegistryError::Interrupted);
+        }
+        if self.has_events {
             sqlx::query("UPDATE writing SET committed = ?")
                 .bind(self.number)
                 .execute(&mut *self.tx)
@@ -152,6 +157,7 @@ impl Registry {
         Ok(Writing {
             tx,
             number: committed.saturating_add(1),
+            has_events: false,
             failed: (turn.0.recorded > committed).then(|| opened(committed, now)),
             turn: Some(turn),
             registry: self.clone(),

@@ -288,7 +288,11 @@ async fn open_registry(
         ) => {
             "keep pki and registry.sqlite for an examination, and bring back the newest copy of the data folder"
         }
-        Err(RegistryError::ProfileNotApproved(_) | RegistryError::ProfileMissing(_)) => {
+        Err(
+            RegistryError::ProfileNotApproved(_)
+            | RegistryError::ProfileMissing(_)
+            | RegistryError::Contradiction(_),
+        ) => {
             "the database was changed by somebody else: bring back registry.sqlite from a copy, and look at the log with \
              `cordon pki audit`"
         }

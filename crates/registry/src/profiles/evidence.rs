@@ -132,7 +132,12 @@ impl Registry {
             .fetch_one(self.inner.sql.read())
             .await?;
         let event = event.filter(|event| tells_of(event, record, changed, committed));
-        let event = event.ok_or_else(contradicted)?;
+        let Some(event) = event else {
+            return match self.has_lost_log().await? {
+                true => Ok(Some("the log that says so was lost".to_owned())),
+                false => Err(contradicted()),
+            };
+        };
         match (&record.request, newest) {
             (None, Some(later)) if later.at > event.at => Err(contradicted()),
             (None, _) => Ok(Some("it was put in force by an order".to_owned())),

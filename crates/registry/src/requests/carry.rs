@@ -15,7 +15,7 @@ use time::OffsetDateTime;
 
 use super::error::RequestError;
 use super::records::Wanted;
-use super::steps::Turn;
+use super::steps::{Turn, told};
 use super::store::{Beside, check_version, request_in, write};
 use crate::warrant::{Basis, Warrant, authority_of};
 use crate::{Approvals, Issued, Order, Registry, RegistryError};
@@ -177,7 +177,7 @@ impl Registry {
         };
         let step = transition.next().act().name();
         // What it does has a database of its own: the event is recorded outside of this one's transactions.
-        let (event, next) = transition.into_parts();
+        let (event, next) = told(transition)?;
         self.record(event).await.map_err(RequestError::from)?;
         if let Err(error) = act.await {
             // The event is recorded: that it did not come to its end, too, and at once.
@@ -298,7 +298,7 @@ impl Registry {
             return Ok(None);
         };
         let step = transition.next().act().name();
-        let (event, next) = transition.into_parts();
+        let (event, next) = told(transition)?;
         write(tx, &next, step, &by, Beside::default(), now).await?;
         Ok(Some(event))
     }

@@ -3,18 +3,21 @@
 use access::{Credential, Principal};
 use approval::{Act, Request, RequestId, State, Transition};
 use audit::{Actor, Event, Outcome};
+use aws_lc_rs::digest;
 use store::sqlx::{self, Sqlite, Transaction};
 use time::OffsetDateTime;
 use tokio::sync::MutexGuard;
 
 use super::error::RequestError;
 use super::records::{MAX_BEGUN_PER_DAY, MAX_OPEN, MAX_OPEN_OF_ONE, MAX_VERSIONS, Wanted};
-use super::store::{Beside, check_version, request_in, write};
+use super::store::{Beside, check_version, encode, request_in, write};
 use crate::contradiction::Contradiction;
 use crate::{Registry, RegistryError};
 
 /// The step of the event that says that a step had no effect.
 pub(crate) const INTERRUPTED: &str = "interrupted";
+/// The detail of a step's event with the SHA-256 of the request as it is stored by it.
+pub(crate) const STORED: &str = "stored_sha256";
 /// Random bytes in the identifier of a request.
 const ID_BYTES: usize = 6;
 
@@ -184,7 +187,7 @@ impl Registry {
         let next = transition.next();
         self.note_step(&next.id().0, next.version(), step).await?;
         let mut tx = self.write(now).await?;
-        let (event, next) = transition.into_parts();
+        let (event, next) = told(transition)?;
         write(&mut tx, &next, step, author.uid(), beside, now).await?;
         tx.record(vec![event]).await?;
         tx.commit().await?;
@@ -210,6 +213,16 @@ impl Registry {
                 log: newest.version,
             })
             .into());
+        }
+        let stored: Option<Vec<u8>> =
+            sqlx::query_scalar("SELECT content FROM requests WHERE id = ?")
+                .bind(id)
+                .fetch_optional(self.inner.sql.read())
+                .await?;
+        if let (Some(logged), Some(stored)) = (newest.content, stored)
+            && logged != digest_of(&stored)
+        {
+            return Err(RegistryError::from(Contradiction::RequestContent(id.clone())).into());
         }
         if let Some((uid, new)) = person
             && newest.rights_changed
@@ -284,7 +297,16 @@ impl Registry {
                 .fetch_all(self.inner.sql.read())
                 .await?;
         for (id, version, step) in steps {
-            self.check_no_effect(&id, version, &step).await?;
+            if self.took_effect(&id, version, &step).await? {
+                // The log is not to say otherwise because the database does. The request stays as it is, which is not what the
+                // log has: no step of it is made any more.
+                tracing::error!(
+                    request = %id,
+                    step,
+                    "the registry's database was changed: it says that a step was interrupted which took effect"
+                );
+                continue;
+            }
             let (actor, resource) = (Actor::service("registry"), format!("request/{id}"));
             let action = format!("request.{INTERRUPTED}");
             let event = Event::new(now, actor, action, resource, Outcome::Fail)
@@ -297,15 +319,10 @@ impl Registry {
         Ok(())
     }
 
-    /// Refuses to call a step interrupted that took effect.
-    async fn check_no_effect(
-        &self,
-        id: &str,
-        version: i64,
-        step: &str,
-    ) -> Result<(), RequestError> {
+    /// Whether the log has a step, which the database has as interrupted, with a transaction that was committed.
+    async fn took_effect(&self, id: &str, version: i64, step: &str) -> Result<bool, RequestError> {
         let Some(newest) = self.newest_step(id, None).await? else {
-            return Ok(());
+            return Ok(false);
         };
         let committed: i64 = sqlx::query_scalar("SELECT committed FROM writing")
             .fetch_one(self.inner.sql.read())
@@ -314,14 +331,7 @@ impl Registry {
         let is_committed = newest
             .transaction
             .is_some_and(|number| i64::try_from(number).is_ok_and(|number| number <= committed));
-        match is_this && is_committed {
-            false => Ok(()),
-            true => Err(RegistryError::from(Contradiction::Step {
-                id: id.to_owned(),
-                step: step.to_owned(),
-            })
-            .into()),
-        }
+        Ok(is_this && is_committed)
     }
 
     async fn check_room(&self, uid: &str, now: OffsetDateTime) -> Result<(), RequestError> {
@@ -345,6 +355,17 @@ impl Registry {
         }
         Ok(())
     }
+}
+
+/// The event of a step, with a digest of what will be stored, and that.
+pub(super) fn told(transition: Transition) -> Result<(Event, Request), RequestError> {
+    let (event, next) = transition.into_parts();
+    let stored = encode(&next)?;
+    Ok((event.with_detail(STORED, digest_of(&stored)), next))
+}
+
+fn digest_of(stored: &[u8]) -> String {
+    hex::encode(digest::digest(&digest::SHA256, stored))
 }
 
 /// An act that was asked for by password says so, whatever the caller wanted, and is about who asks.

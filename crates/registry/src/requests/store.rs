@@ -74,6 +74,11 @@ pub(super) fn decode(content: &[u8]) -> Result<Request, RequestError> {
     serde_json::from_slice(content).map_err(|_| RegistryError::Corrupt("request").into())
 }
 
+/// A request as it is stored.
+pub(super) fn encode(request: &Request) -> Result<Vec<u8>, RequestError> {
+    Ok(serde_json::to_vec(request).map_err(approval::Refusal::from)?)
+}
+
 /// The request in the transaction of a step.
 pub(super) async fn request_in(
     tx: &mut Transaction<'static, Sqlite>,
@@ -154,7 +159,7 @@ pub(super) async fn write(
     .bind(is_open)
     .bind(confirm_by.map(OffsetDateTime::unix_timestamp))
     .bind(at)
-    .bind(serde_json::to_vec(next).map_err(approval::Refusal::from)?)
+    .bind(encode(next)?)
     .bind(beside.csr)
     .execute(&mut **tx)
     .await?;

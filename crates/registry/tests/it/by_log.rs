@@ -11,6 +11,9 @@ use registry::{
     Contradiction, Invitation, Order, Registry, RegistryError, RequestError, Step, Wanted,
 };
 
+use store::sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use store::sqlx::{self, Connection as _};
+
 use crate::completeness::unordered_gaps;
 use crate::fixture::{NOW, SECRETS, World, an_order, config, key, world};
 use crate::generations_kept::meddle;
@@ -190,11 +193,27 @@ async fn approval_that_was_used_does_not_count_once_more() {
         request.id().0
     );
     meddle(folder, &made_up).await;
-    let found = contradiction(reopened(&world).await);
-    assert!(
-        matches!(&found, Contradiction::Step { step, .. } if step == "invite"),
-        "{found}"
-    );
+    let registry = reopened(&world).await.unwrap();
+    let mut staff = Staff::of(&registry, staff.members);
+    let warrant = staff.authorize(&request).await.unwrap();
+    contradiction(registry.invite(&invitation, warrant, NOW).await);
+    registry.close().await;
+    // Nor does a row with the log's version and the content of before.
+    meddle(
+        folder,
+        &format!(
+            "DELETE FROM request_steps; UPDATE requests SET version = {log},
+                 content = CAST(json_set(content, '$.version', {log}) AS BLOB)"
+        ),
+    )
+    .await;
+    let registry = reopened(&world).await.unwrap();
+    let mut staff = Staff::of(&registry, staff.members);
+    let present = registry.request(&request.id().0).await.unwrap().request;
+    assert_eq!(present.version(), log);
+    let warrant = staff.authorize(&present).await.unwrap();
+    let found = contradiction(registry.invite(&invitation, warrant, NOW).await);
+    assert!(matches!(found, Contradiction::RequestContent(_)), "{found}");
     let events = world.audit.events();
     assert!(
         events
@@ -225,15 +244,9 @@ async fn request_that_was_refused_does_not_come_back_approved() {
         request.id().0,
         refused.version()
     );
-    for (statement, is_refused) in [("DELETE FROM request_steps", false), (&made_up, true)] {
+    for statement in ["DELETE FROM request_steps", &made_up] {
         meddle(folder, statement).await;
-        let opened = reopened(&world).await;
-        if is_refused {
-            let found = contradiction(opened);
-            assert!(matches!(&found, Contradiction::Step { .. }), "{found}");
-            continue;
-        }
-        let registry = opened.unwrap();
+        let registry = reopened(&world).await.unwrap();
         let mut staff = Staff::of(&registry, members.clone());
         let warrant = staff.authorize(&request).await.unwrap();
         let order = order("camera-17", &mine, Clearance::Restricted);
@@ -329,4 +342,48 @@ async fn log_alone_shows_that_a_request_was_carried_out_twice() {
     let gaps = unordered_gaps(&world.registry, &events, &[]);
     assert!(gaps[0].contains("which was there"), "{gaps:?}");
     assert!(gaps[1].contains("carried out once more"), "{gaps:?}");
+}
+
+#[tokio::test]
+async fn transaction_without_events_does_not_make_a_failed_one_count() {
+    let world = world().await;
+    let registry = &world.registry;
+    let mine = key();
+    let wanted = order("camera-1", &mine, Clearance::Restricted);
+    let issued = registry.issue(wanted, an_order(), NOW).await.unwrap();
+    let committed = async || {
+        let file =
+            SqliteConnectOptions::new().filename(world.folder.path().join("registry.sqlite"));
+        let mut book = SqliteConnection::connect_with(&file).await.unwrap();
+        let committed: i64 = sqlx::query_scalar("SELECT committed FROM writing")
+            .fetch_one(&mut book)
+            .await
+            .unwrap();
+        committed
+    };
+    let before = committed().await;
+    // Its events are recorded, and its rows refused by the database.
+    meddle(
+        world.folder.path(),
+        "CREATE TRIGGER full BEFORE UPDATE OF committed ON writing BEGIN SELECT RAISE(ABORT, 'disk full'); END",
+    )
+    .await;
+    let cause = pki::crl::RevocationReason::KeyCompromise;
+    let devices = pki::profile::CaKind::Devices;
+    let failed = registry.revoke(devices, &issued.serial, cause, an_order(), NOW);
+    failed.await.unwrap_err();
+    meddle(world.folder.path(), "DROP TRIGGER full").await;
+    // A first use has no event.
+    let purpose = pki::path::Purpose::ClientDevice;
+    let used = registry.admit(issued.chain.ders(), purpose, NOW).await;
+    used.unwrap();
+    assert_eq!(committed().await, before);
+    registry.close().await;
+    let registry = reopened(&world).await.unwrap();
+    let purpose = pki::path::Purpose::ClientDevice;
+    registry
+        .admit(issued.chain.ders(), purpose, NOW)
+        .await
+        .unwrap();
+    assert_eq!(world.audit.events().last().unwrap().action, "registry.open");
 }
