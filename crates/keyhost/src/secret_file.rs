@@ -3,7 +3,7 @@
 //! A file is opened without waiting and read only if it is a regular one.
 
 use std::fs::{File, Metadata};
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
@@ -45,7 +45,11 @@ pub fn read_public(path: &Path, most: u64) -> Result<Zeroizing<Vec<u8>>, String>
 }
 
 fn open(path: &Path) -> Result<(File, Metadata), String> {
-    durable::open_regular(path).map_err(|error| format!("{}: {error}", path.display()))
+    let shown = path.display();
+    durable::open_regular(path).map_err(|error| match error.kind() {
+        ErrorKind::InvalidInput => format!("{shown} is no regular file"),
+        _ => format!("{shown}: {error}"),
+    })
 }
 
 fn contents(
