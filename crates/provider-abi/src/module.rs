@@ -99,7 +99,7 @@ impl<M: Module> Entries<M> {
         Dispatch::END,
     ];
 
-    /// What `OSSL_provider_init` of a module does: gives the provider's functions and its context; returns 1, or 0 when it
+    /// Does the work of a module's `OSSL_provider_init`: gives the provider's functions and its context; returns 1, or 0 when it
     /// cannot start.
     ///
     /// # Safety

@@ -19,6 +19,7 @@ use time::OffsetDateTime;
 
 use crate::contradiction::Contradiction;
 use crate::requests::RequestError;
+use crate::sha256::sha256;
 use crate::{Registry, RegistryError, Warrant};
 
 /// A key for the archive, encrypted.
@@ -50,7 +51,7 @@ impl ArchivedKey {
     /// Adds to the event of the certificate what was archived and who can open it: what leaves later has to be that.
     pub(crate) fn told(&self, event: Event) -> Event {
         event
-            .with_detail(DIGEST, digest(&self.envelope))
+            .with_detail(DIGEST, sha256(&self.envelope))
             .with_detail("archived_to", self.recipients.clone())
     }
 }
@@ -60,10 +61,6 @@ pub(crate) const DIGEST: &str = "archived_sha256";
 
 fn fingerprint(certificate: &pki::Certificate) -> Result<String, RegistryError> {
     Ok(cert::fingerprint_sha256(&cert::to_der(certificate)?))
-}
-
-pub(crate) fn digest(envelope: &[u8]) -> String {
-    cert::fingerprint_sha256(envelope)
 }
 
 impl Registry {
@@ -172,12 +169,12 @@ impl Registry {
                 .await?;
         let gone = || RegistryError::NotArchived(serial.to_owned());
         let envelope = envelope.ok_or_else(gone)?;
-        let sha256 = digest(&envelope);
-        if logged.is_some_and(|logged| logged != sha256) {
+        let given = sha256(&envelope);
+        if logged.is_some_and(|logged| logged != given) {
             return Err(Contradiction::ArchivedKey(serial.to_owned()).into());
         }
         let event = self.finish_in(&mut tx, warrant, serial, now).await?;
-        let told = |event: Event| event.with_detail(DIGEST, sha256.clone());
+        let told = |event: Event| event.with_detail(DIGEST, given.clone());
         tx.record(event.into_iter().map(told).collect()).await?;
         tx.commit().await?;
         Ok(envelope)

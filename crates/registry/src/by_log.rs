@@ -37,7 +37,7 @@ pub(crate) struct NewestStep {
     pub(crate) rights_changed: bool,
 }
 
-/// Which part of a log is known not to have taken effect; read newest first.
+/// The part of a log that is known not to have taken effect; read newest first.
 #[derive(Default)]
 struct Voids {
     /// Transactions with higher numbers, by each `registry.open` so far.
@@ -84,7 +84,7 @@ fn changes_rights(event: &Event) -> bool {
 }
 
 impl Registry {
-    /// Whether a person let the site go on with a log that lacks what was lost.
+    /// Tells whether a person let the site go on with a log that lacks what was lost.
     pub(crate) async fn has_lost_log(&self) -> Result<bool, RegistryError> {
         let wanted = vec![field("action", LOSS)];
         self.look_back(wanted, |found: &mut bool, logged| {

@@ -29,11 +29,12 @@ use self::invited::{Offered, Offers};
 use self::profiles::Profiles;
 use self::recorded::Recorded;
 use self::tracked::{Archived, CarriedOut, Tracked, transaction_of};
-use crate::archive::{DIGEST, digest};
+use crate::archive::DIGEST;
 use crate::by_log::LOSS;
 use crate::origin::OriginKind;
 use crate::profiles::evidence::CHANGE;
 use crate::records::InBook;
+use crate::sha256::sha256;
 use crate::writing::OPEN;
 
 /// Something that the rules do not explain.
@@ -81,7 +82,7 @@ pub struct Completeness {
     revoked: BTreeMap<(String, String), u64>,
     /// Those that the registry's book has.
     revoked_in_book: BTreeSet<(String, String)>,
-    /// What was archived of keys by the events, by serial number.
+    /// Archived keys by the events, by serial number.
     archived: BTreeMap<String, Archived>,
     last: Option<OffsetDateTime>,
     report: CompletenessReport,
@@ -183,7 +184,7 @@ impl Completeness {
         self.profiles.opened(committed);
     }
 
-    /// What took effect so far did, whatever later transactions are called.
+    /// Keeps all that took effect so far, whatever later transactions are called.
     fn opened_anew(&mut self) {
         let recorded = self.recorded.values_mut();
         recorded.for_each(|one| one.transaction = 0);
@@ -369,7 +370,7 @@ impl Completeness {
         match row {
             InBook::Certificate(der) => self.compare(der, true),
             InBook::ArchivedKey { serial, message } => {
-                self.compare_archived(serial, &digest(message));
+                self.compare_archived(serial, &sha256(message));
             }
             InBook::Revoked {
                 authority,

@@ -1,6 +1,6 @@
-//! What a database that somebody else changed is told apart by.
+//! Errors about a database that somebody else changed.
 
-/// How the database contradicts the log.
+/// A contradiction between the database and the log.
 #[derive(Debug, thiserror::Error)]
 pub enum Contradiction {
     /// A whole older copy, probably.
@@ -45,7 +45,7 @@ pub enum Contradiction {
         "the registry's database was changed: {0} is not what the audit log noted and recorded since"
     )]
     Refused(&'static str),
-    /// What would be given out is not what the log says was archived.
+    /// The message that would be given out is not the one that the log says was archived.
     #[error("the archived key of certificate {0} was changed: it is not what the audit log says")]
     ArchivedKey(String),
 }

@@ -1,4 +1,4 @@
-//! Which generation issues, and which profiles are in force, by the audit log: what a start holds the database against.
+//! The generations that issue and the profiles that are in force, by the audit log: a start holds the database against it.
 //!
 //! Whoever can write to the database, or put an older copy of it back, could have an authority issue without the approvals of
 //! its act, or by a profile that was replaced. The log says which generation was put to use last (`authority.activate`), and by
@@ -31,7 +31,7 @@ use crate::{Registry, RegistryError};
 const NOTED_EVERY: u64 = 1 << 14;
 const NOTED: &str = "authority.issuing";
 const ACTIVATED: &str = "authority.activate";
-/// What actions begin with that say what issues, is in force, or is refused.
+/// Beginnings of actions that say what issues, is in force, or is refused.
 const DECIDING: [&str; 10] = [
     NOTED,
     ACTIVATED,
@@ -54,7 +54,7 @@ struct Found {
     noted: Option<BTreeMap<CaKind, AuthorityId>>,
     /// Digests of the profiles of then, by name; `None` where that is not known.
     profiles: Option<BTreeMap<String, String>>,
-    /// What was revoked by then, and who refused.
+    /// Revocations and refused holders of then.
     refused: Option<NotedRefused>,
     events: Vec<Event>,
     /// Requests of which not all is read yet.
@@ -194,7 +194,7 @@ impl Found {
         events.filter_map(change).collect()
     }
 
-    /// What was revoked and who refused since the note.
+    /// Revocations and refused holders since the note.
     fn refused_since(&self) -> RefusedSince {
         let mut since = RefusedSince::default();
         for event in self.effective() {

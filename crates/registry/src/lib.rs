@@ -101,6 +101,7 @@ mod rollover;
 pub mod scep;
 mod schema;
 mod sealing;
+mod sha256;
 mod signing;
 mod validated;
 mod warrant;

@@ -8,13 +8,13 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use approval::{Act, Request};
 use audit::{Event, Outcome};
-use aws_lc_rs::digest;
 use pki::clearance::Clearance;
 use pki::profile::{Definition, Issuer, Presence, Profile, SharedDefinition, built_in};
 use serde::Serialize;
 use store::sqlx;
 use time::OffsetDateTime;
 
+use crate::sha256::sha256;
 use crate::{Registry, RegistryError, Warrant};
 
 /// Profiles that a site puts in force beside those that are built in, at most. Our choice: more than anybody tells apart.
@@ -106,10 +106,6 @@ impl InForce {
     fn profile(&self) -> Option<Profile> {
         self.definition.as_ref().and_then(|one| one.profile())
     }
-}
-
-pub(crate) fn sha256(text: &str) -> String {
-    hex::encode(digest::digest(&digest::SHA256, text.as_bytes()))
 }
 
 impl Registry {

@@ -1,4 +1,4 @@
-//! What is revoked and which holders are refused, held against the audit log at a start.
+//! Revocations and refused holders, held against the audit log at a start.
 //!
 //! A row that somebody took out of the database would have a revoked certificate accepted again. Rows of revocations are only
 //! added, and each but that of a superseded certificate has its event; states of holders change with theirs. The note of
@@ -25,7 +25,7 @@ const HOLDERS: &str = "refused_holders_sha256";
 /// Authority and serial number, or authority and name.
 type Key = (String, String);
 
-/// What the database says.
+/// Revocations and refused holders of the database.
 #[derive(Default)]
 pub(crate) struct Refused {
     revoked: BTreeSet<Key>,
@@ -35,14 +35,14 @@ pub(crate) struct Refused {
     holders: BTreeMap<Key, String>,
 }
 
-/// What a note says.
+/// Their digests in a note.
 #[derive(Default)]
 pub(crate) struct NotedRefused {
     revoked: String,
     holders: String,
 }
 
-/// What events after the note say, in their order.
+/// Changes of them by the events after the note, in their order.
 #[derive(Default)]
 pub(crate) struct RefusedSince {
     revoked: BTreeSet<Key>,
@@ -159,7 +159,7 @@ impl Refused {
 }
 
 impl Registry {
-    /// What the database says of revocations and holders. Whoever compares it with the log sees to it that nobody writes.
+    /// Reads revocations and holders from the database. Whoever compares it with the log sees to it that nobody writes.
     pub(crate) async fn refused(&self) -> Result<Refused, RegistryError> {
         let rows: Vec<(String, String, String)> =
             sqlx::query_as("SELECT authority, serial, reason FROM revoked")

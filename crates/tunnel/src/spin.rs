@@ -1,4 +1,4 @@
-//! How long a worker looks for the next packet before it sleeps.
+//! The time for which a worker looks for the next packet before it sleeps.
 //!
 //! Waking a thread on a processor that went idle takes longer than all that a worker does for a lone packet: in a
 //! virtual machine tens of microseconds. Where packets answer one another the next one is a few microseconds away, and
@@ -10,7 +10,7 @@
 
 use std::time::{Duration, Instant};
 
-/// What a wait may take to count as short, sleeping and waking included.
+/// The longest wait that counts as short, sleeping and waking included.
 const SHORT: Duration = Duration::from_micros(100);
 /// Looking begins with so much, and grows twofold while it pays.
 const FIRST: Duration = Duration::from_micros(12);
@@ -26,14 +26,14 @@ const SHARE: Duration = Duration::from_micros(7500);
 /// A processor that was given away and comes back later than this is wanted by somebody who computes. Then none would
 /// go idle, and giving it away again costs a whole turn of theirs.
 const LATE: Duration = Duration::from_micros(200);
-/// How long nothing is looked for after that; twofold each time that it goes on.
+/// The time for which nothing is looked for after that; twofold each time that it goes on.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// What a worker learned of its waits.
+/// Experience of a worker with its waits.
 #[derive(Debug, Default)]
 pub(crate) struct Spin {
-    /// How long the next wait is looked for.
+    /// The time for which the next wait is looked for.
     window: Duration,
     /// Short waits in a row.
     short: u32,
@@ -46,7 +46,7 @@ pub(crate) struct Spin {
 }
 
 impl Spin {
-    /// How long to look before sleeping, where `packets` were moved since the last wait.
+    /// Gives the time to look before sleeping, where `packets` were moved since the last wait.
     pub(crate) fn begin(&mut self, packets: usize, now: Instant) -> Duration {
         if packets > LONE {
             self.lose();
@@ -92,7 +92,7 @@ impl Spin {
         }
     }
 
-    /// What was earned is gone.
+    /// Forgets what was earned.
     const fn lose(&mut self) {
         self.short = 0;
         self.window = Duration::ZERO;

@@ -1,4 +1,4 @@
-//! What a configuration names and what is no device, or none that answers: software does the work, and soon.
+//! Devices of a configuration that are none, or do not answer: software does the work, and soon.
 
 use std::io::Write as _;
 use std::os::unix::net::{UnixListener, UnixStream};

@@ -60,7 +60,7 @@ pub(crate) fn is_hidden(c: char) -> bool {
     c.is_control() || is_in(&INVISIBLE, c) || is_in(&IGNORABLE, c) || TAGS.contains(&c)
 }
 
-/// Whether `text` is read as it is: it has line breaks and tabs, and no other characters that are not seen or move others.
+/// Tells whether `text` is read as it is: it has line breaks and tabs, and no other characters that are not seen or move others.
 #[must_use]
 pub fn is_readable(text: &str) -> bool {
     let breaks = |c: char| matches!(c, '\n' | '\r' | '\t');

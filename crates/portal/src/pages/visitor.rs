@@ -1,4 +1,4 @@
-//! What pages about requests have in common, for applicants and for those who handle them.
+//! The common part of pages about requests, for applicants and for those who handle them.
 
 use axum::response::Response;
 use http::StatusCode;
@@ -35,7 +35,7 @@ impl Visitor {
     }
 }
 
-/// What is against a step, for the page that is shown again.
+/// An objection to a step, for the page that is shown again.
 pub(crate) struct Objection {
     pub(crate) status: StatusCode,
     /// Empty where somebody else was quicker.
@@ -44,7 +44,7 @@ pub(crate) struct Objection {
 }
 
 impl Objection {
-    /// What the page says of an error; a fault on our side has a page of its own.
+    /// Takes an error for the page; a fault on our side has a page of its own.
     pub(crate) fn of(error: StepError) -> Result<Self, BackendError> {
         match error {
             StepError::Backend(error) => Err(error),

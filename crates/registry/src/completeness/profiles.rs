@@ -7,7 +7,7 @@ use audit::Event;
 use serde_json::Value;
 
 use super::tracked::CarriedOut;
-use crate::profiles::sha256;
+use crate::sha256::sha256;
 
 /// A change of a profile by its event.
 struct Change {

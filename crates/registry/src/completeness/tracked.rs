@@ -36,7 +36,7 @@ pub(super) struct CarriedOut {
     pub(super) enough: bool,
 }
 
-/// What was archived of a key.
+/// An archived key.
 pub(super) struct Archived {
     pub(super) entry: u64,
     pub(super) transaction: u64,

@@ -3,7 +3,6 @@
 use access::{Credential, Principal};
 use approval::{Act, Request, RequestId, State, Transition};
 use audit::{Actor, Event, Outcome};
-use aws_lc_rs::digest;
 use store::sqlx::{self, Sqlite, Transaction};
 use time::OffsetDateTime;
 use tokio::sync::MutexGuard;
@@ -12,6 +11,7 @@ use super::error::RequestError;
 use super::records::{MAX_BEGUN_PER_DAY, MAX_OPEN, MAX_OPEN_OF_ONE, MAX_VERSIONS, Wanted};
 use super::store::{Beside, check_version, encode, request_in, write};
 use crate::contradiction::Contradiction;
+use crate::sha256::sha256;
 use crate::{Registry, RegistryError};
 
 /// The step of the event that says that a step had no effect.
@@ -220,7 +220,7 @@ impl Registry {
                 .fetch_optional(self.inner.sql.read())
                 .await?;
         if let (Some(logged), Some(stored)) = (newest.content, stored)
-            && logged != digest_of(&stored)
+            && logged != sha256(&stored)
         {
             return Err(RegistryError::from(Contradiction::RequestContent(id.clone())).into());
         }
@@ -319,7 +319,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Whether the log has a step, which the database has as interrupted, with a transaction that was committed.
+    /// Tells whether the log has a step, which the database has as interrupted, with a transaction that was committed.
     async fn took_effect(&self, id: &str, version: i64, step: &str) -> Result<bool, RequestError> {
         let Some(newest) = self.newest_step(id, None).await? else {
             return Ok(false);
@@ -361,11 +361,7 @@ impl Registry {
 pub(super) fn told(transition: Transition) -> Result<(Event, Request), RequestError> {
     let (event, next) = transition.into_parts();
     let stored = encode(&next)?;
-    Ok((event.with_detail(STORED, digest_of(&stored)), next))
-}
-
-fn digest_of(stored: &[u8]) -> String {
-    hex::encode(digest::digest(&digest::SHA256, stored))
+    Ok((event.with_detail(STORED, sha256(&stored)), next))
 }
 
 /// An act that was asked for by password says so, whatever the caller wanted, and is about who asks.
