@@ -158,8 +158,8 @@ fn edit_records_what_was_before_as_far_as_the_event_has_room() {
             name: "n".repeat(3900),
             clearance: Clearance::Secret,
         };
-        // The longest in JSON: six bytes for each.
-        let why = "\u{1}".repeat(1000);
+        // The longest in JSON of those that a reason may have: four bytes each.
+        let why = "\u{1F4F7}".repeat(1000);
         let edited = draft.edit("applicant", None, 1, new, why, NOW).unwrap();
         let event = edited.event().clone();
         assert!(event.to_canonical().is_ok(), "{reason:.9}");
@@ -182,6 +182,17 @@ fn edit_records_what_was_before_as_far_as_the_event_has_room() {
     let (act, why) = old(named(2000), &pictures);
     assert!(act.is_some() && why.is_none());
     assert_eq!(old(named(3900), &pictures), (None, None));
+}
+
+#[test]
+fn reason_with_hidden_characters_is_refused() {
+    // A control character, one that turns the direction, one without width.
+    for hidden in ["new\u{1}", "new\u{202E}officer", "new\u{200B}officer"] {
+        let draft = issue("officer-9", Clearance::Restricted);
+        let id = RequestId("1".to_owned());
+        let refused = Request::draft(id, "applicant", None, draft, hidden, NOW);
+        assert_eq!(code(refused), "reason-hidden-characters", "{hidden:?}");
+    }
 }
 
 #[test]
