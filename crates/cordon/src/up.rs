@@ -169,7 +169,7 @@ impl Running {
     }
 
     /// Waits until a stop is asked for or a role dies, then lets everything end.
-    pub(crate) async fn until_stopped(mut self) -> Outcome {
+    pub(crate) async fn until_stopped(mut self, site: &Site) -> Outcome {
         let mut outcome = Ok(());
         while let Some(ended) = self.tasks.join_next().await {
             let ended = ended.unwrap_or_else(|panic| {
@@ -191,6 +191,7 @@ impl Running {
                 outcome = ended;
             }
         }
+        site.registry.close(OffsetDateTime::now_utc()).await;
         outcome
     }
 }

@@ -14,10 +14,9 @@ use std::sync::Arc;
 use audit::{Event, Logged, Outcome};
 use serde_json::Value;
 
-use crate::archive::DIGEST;
 use crate::contradiction::Contradiction;
-use crate::requests::{INTERRUPTED, STORED};
-use crate::writing::{OPEN, TRANSACTION};
+use crate::requests::INTERRUPTED;
+use crate::writing::{OPEN, TRANSACTION, is_settled};
 use crate::{Registry, RegistryError};
 
 /// A person let the site go on with a log that lacks what was lost: what the database says counts from there on.
@@ -31,8 +30,6 @@ pub(crate) struct NewestStep {
     pub(crate) step: String,
     /// That in which it took effect, if it names one.
     pub(crate) transaction: Option<u64>,
-    /// SHA-256 of the request as it was stored by it; earlier versions did not say.
-    pub(crate) content: Option<String>,
     /// Rights of the person that was asked about were changed after it.
     pub(crate) rights_changed: bool,
 }
@@ -63,16 +60,16 @@ impl Voids {
     }
 }
 
-fn number_of(event: &Event, name: &str) -> Option<u64> {
+pub(crate) fn number_of(event: &Event, name: &str) -> Option<u64> {
     event.details.get(name).and_then(Value::as_u64)
 }
 
 /// The look of a canonical event that has this action or resource.
-fn field(name: &str, value: &str) -> String {
+pub(crate) fn field(name: &str, value: &str) -> String {
     format!("\"{name}\":\"{value}\"")
 }
 
-fn is_loss(logged: &Logged) -> bool {
+pub(crate) fn is_loss(logged: &Logged) -> bool {
     logged.event.role == "site" && logged.event.action == LOSS
 }
 
@@ -98,7 +95,7 @@ impl Registry {
     }
 
     /// Looks back on a thread that may block.
-    async fn look_back<T: Default + Send + 'static>(
+    pub(crate) async fn look_back<T: Default + Send + 'static>(
         &self,
         wanted: Vec<String>,
         mut each: impl FnMut(&mut T, Logged) -> ControlFlow<()> + Send + 'static,
@@ -123,7 +120,7 @@ impl Registry {
                     return ControlFlow::Break(());
                 }
                 let number = number_of(&logged.event, TRANSACTION).filter(|_| logged.is_own);
-                match (number, logged.event.action == OPEN) {
+                match (number, is_settled(&logged.event)) {
                     (None, _) => return ControlFlow::Continue(()),
                     // This one took effect for sure.
                     (Some(number), true) => *found = Some(number),
@@ -181,8 +178,6 @@ impl Registry {
                         found.step.version = number_of(event, "version").unwrap_or_default();
                         step.clone_into(&mut found.step.step);
                         found.step.transaction = number_of(event, TRANSACTION);
-                        let content = event.details.get(STORED).and_then(Value::as_str);
-                        found.step.content = content.map(str::to_owned);
                         return ControlFlow::Break(());
                     }
                 }
@@ -192,40 +187,5 @@ impl Registry {
         };
         let found: Found = self.look_back(wanted, each).await?;
         Ok((!found.is_lost).then_some(found.step))
-    }
-
-    /// The digest of what was archived of the key of a certificate, by the event of its issuing; `None` where the log was lost
-    /// since.
-    pub(crate) async fn archived_digest(
-        &self,
-        serial: &str,
-    ) -> Result<Option<String>, RegistryError> {
-        #[derive(Default)]
-        struct Found {
-            digest: String,
-            is_lost: bool,
-        }
-        let wanted = vec![field("serial", serial), field("action", LOSS)];
-        let serial = serial.to_owned();
-        let each = move |found: &mut Found, logged: Logged| {
-            let event = &logged.event;
-            let text = |name: &str| event.details.get(name).and_then(Value::as_str);
-            found.is_lost = is_loss(&logged);
-            let is_issue = logged.is_own
-                && event.action == "certificate.issue"
-                && event.outcome == Outcome::Ok
-                && text("serial") == Some(&serial);
-            if is_issue {
-                text(DIGEST)
-                    .unwrap_or_default()
-                    .clone_into(&mut found.digest);
-            }
-            match found.is_lost || is_issue {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            }
-        };
-        let found: Found = self.look_back(wanted, each).await?;
-        Ok((!found.is_lost).then_some(found.digest))
     }
 }

@@ -35,7 +35,7 @@ use crate::origin::OriginKind;
 use crate::profiles::evidence::CHANGE;
 use crate::records::InBook;
 use crate::sha256::sha256;
-use crate::writing::OPEN;
+use crate::writing::{CLOSE, OPEN};
 
 /// Something that the rules do not explain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -131,7 +131,7 @@ impl Completeness {
         }
         match event.action.as_str() {
             "request.interrupted" => self.interrupted(event),
-            OPEN => self.opened(transaction_of(event)),
+            OPEN | CLOSE => self.opened(transaction_of(event)),
             _ if event.outcome != Outcome::Ok => {}
             "certificate.issue" => self.issued(entry, event),
             "authority.activate" => {
