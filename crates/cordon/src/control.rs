@@ -80,7 +80,7 @@ pub(crate) async fn ask(args: &SiteArgs, request: Request) -> Outcome<Value> {
             let person = Person::of(args)?;
             let site = Site::open(args).await?;
             let outcome = offline(&site, request, person.as_ref()).await;
-            site.registry.close(OffsetDateTime::now_utc()).await;
+            site.close().await;
             outcome
         }
     }

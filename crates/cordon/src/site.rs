@@ -58,6 +58,13 @@ pub(crate) struct Site {
 }
 
 impl Site {
+    /// Ends in order: the log says that all that was recorded took effect.
+    pub(crate) async fn close(&self) {
+        let now = OffsetDateTime::now_utc();
+        self.registry.close(now).await;
+        self.directory.close(now).await;
+    }
+
     /// Where commands reach the running site.
     pub(crate) fn control_socket(data: &Path) -> PathBuf {
         data.join("control.sock")

@@ -191,7 +191,7 @@ impl Running {
                 outcome = ended;
             }
         }
-        site.registry.close(OffsetDateTime::now_utc()).await;
+        site.close().await;
         outcome
     }
 }

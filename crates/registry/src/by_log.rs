@@ -11,16 +11,14 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use audit::rows::{LOSS, TRANSACTION};
 use audit::{Event, Logged, Outcome};
 use serde_json::Value;
 
 use crate::contradiction::Contradiction;
 use crate::requests::INTERRUPTED;
-use crate::writing::{OPEN, TRANSACTION, is_settled};
+use crate::writing::{OPEN, is_settled};
 use crate::{Registry, RegistryError};
-
-/// A person let the site go on with a log that lacks what was lost: what the database says counts from there on.
-pub(crate) const LOSS: &str = "audit.accept-loss";
 
 /// The newest step of a request that took effect.
 #[derive(Debug, Default)]
@@ -60,17 +58,13 @@ impl Voids {
     }
 }
 
-pub(crate) fn number_of(event: &Event, name: &str) -> Option<u64> {
+fn number_of(event: &Event, name: &str) -> Option<u64> {
     event.details.get(name).and_then(Value::as_u64)
 }
 
 /// The look of a canonical event that has this action or resource.
-pub(crate) fn field(name: &str, value: &str) -> String {
+fn field(name: &str, value: &str) -> String {
     format!("\"{name}\":\"{value}\"")
-}
-
-pub(crate) fn is_loss(logged: &Logged) -> bool {
-    logged.event.role == "site" && logged.event.action == LOSS
 }
 
 /// Changes of a person's rights, not those of names or of a password.
@@ -85,7 +79,7 @@ impl Registry {
     pub(crate) async fn has_lost_log(&self) -> Result<bool, RegistryError> {
         let wanted = vec![field("action", LOSS)];
         self.look_back(wanted, |found: &mut bool, logged| {
-            *found = is_loss(&logged);
+            *found = logged.is_loss();
             match *found {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
@@ -95,7 +89,7 @@ impl Registry {
     }
 
     /// Looks back on a thread that may block.
-    pub(crate) async fn look_back<T: Default + Send + 'static>(
+    async fn look_back<T: Default + Send + 'static>(
         &self,
         wanted: Vec<String>,
         mut each: impl FnMut(&mut T, Logged) -> ControlFlow<()> + Send + 'static,
@@ -116,7 +110,7 @@ impl Registry {
         let wanted = vec![format!("\"{TRANSACTION}\":"), field("action", LOSS)];
         let newest: Option<u64> = self
             .look_back(wanted, |found: &mut Option<u64>, logged| {
-                if is_loss(&logged) {
+                if logged.is_loss() {
                     return ControlFlow::Break(());
                 }
                 let number = number_of(&logged.event, TRANSACTION).filter(|_| logged.is_own);
@@ -159,7 +153,7 @@ impl Registry {
         wanted.extend(person.iter().map(|person| field("resource", person)));
         let each = move |found: &mut Found, logged: Logged| {
             let event = &logged.event;
-            if is_loss(&logged) {
+            if logged.is_loss() {
                 found.is_lost = true;
                 return ControlFlow::Break(());
             }

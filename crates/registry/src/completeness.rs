@@ -13,6 +13,7 @@ mod tracked;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use approval::{Act, Policy, RecordedApproval, act_of};
+use audit::rows::LOSS;
 use audit::{Event, Outcome};
 use error_report::Report;
 use pki::Certificate;
@@ -30,7 +31,6 @@ use self::profiles::Profiles;
 use self::recorded::Recorded;
 use self::tracked::{Archived, CarriedOut, Tracked, transaction_of};
 use crate::archive::DIGEST;
-use crate::by_log::LOSS;
 use crate::origin::OriginKind;
 use crate::profiles::evidence::CHANGE;
 use crate::records::InBook;

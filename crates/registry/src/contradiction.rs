@@ -15,7 +15,4 @@ pub enum Contradiction {
          by the audit log {log}"
     )]
     Rows { database: String, log: String },
-    /// Guards against an error of this program; nothing of the transaction took effect.
-    #[error("rows of the registry's database would change without an event that tells of it")]
-    Unrecorded,
 }

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use approval::{Act, Policy, RecordedApproval};
+use audit::rows::{LOSS, ROWS, TRANSACTION};
 use audit::{Actor, AuditError, Event, Leaf, Outcome, View};
 use pki::cert;
 use pki::name::Subject;
@@ -17,10 +18,8 @@ use pki::profile::CaKind;
 use serde_json::Value;
 use time::OffsetDateTime;
 
-use crate::by_log::LOSS;
 use crate::generation::AuthorityId;
-use crate::rows_log::ROWS;
-use crate::writing::{OPEN, TRANSACTION};
+use crate::writing::OPEN;
 use crate::{Registry, RegistryError};
 
 /// Entries of the log that a start reads before it records once more which generations issue. Our choice: reading so many takes

@@ -12,19 +12,17 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
+use audit::rows::{ROWS, TRANSACTION};
 use audit::{Actor, Event, Outcome, Recorded};
 use store::sqlx::{self, Sqlite, Transaction};
-use store::{SetHash, Sql};
+use store::{FollowedRows, SetHash, Sql, StoreError};
 use time::OffsetDateTime;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::contradiction::Contradiction;
 use crate::issuing_log::NOTED;
-use crate::rows_log::ROWS;
 use crate::{Registry, RegistryError};
 
-/// The detail of events that names their transaction.
-pub(crate) const TRANSACTION: &str = "transaction";
 /// The action of the event that says which transactions took effect.
 pub(crate) const OPEN: &str = "registry.open";
 /// That of the event at an orderly end: all that was recorded took effect.
@@ -45,10 +43,7 @@ struct Written {
     is_open: bool,
     /// The newest transaction with events, committed or not.
     recorded: i64,
-    /// The rows as they were committed; `None` where that is not known.
-    rows: Option<SetHash>,
-    /// By which SQLite tells that somebody else wrote to the file.
-    version: Option<i64>,
+    rows: FollowedRows,
 }
 
 /// The right to begin a transaction.
@@ -138,7 +133,7 @@ impl Writing {
     pub(crate) async fn commit_then(mut self, then: impl FnOnce()) -> Result<(), RegistryError> {
         let mut turn = self.turn.take().ok_or(RegistryError::Interrupted)?;
         if Sql::take_changes(&mut self.tx, &mut self.rows).await? {
-            return Err(Contradiction::Unrecorded.into());
+            return Err(StoreError::Unfollowed.into());
         }
         if self.has_events {
             sqlx::query("UPDATE writing SET committed = ?")
@@ -146,10 +141,9 @@ impl Writing {
                 .execute(&mut *self.tx)
                 .await?;
         }
-        // Whether a commit that fails took effect is not known.
-        turn.0.rows = None;
+        turn.0.rows.forget();
         self.tx.commit().await?;
-        turn.0.rows = Some(self.rows);
+        turn.0.rows.committed(self.rows);
         then();
         Ok(())
     }
@@ -177,16 +171,10 @@ impl Registry {
             turn.0.is_open = true;
         }
         let mut tx = self.inner.sql.write().await?;
-        let (committed, version, unrecorded): (i64, i64, bool) = sqlx::query_as(
-            "SELECT committed, data_version, EXISTS (SELECT 1 FROM temp.watched_changes)
-             FROM writing, pragma_data_version",
-        )
-        .fetch_one(&mut *tx)
-        .await?;
-        if unrecorded {
-            return Err(Contradiction::Unrecorded.into());
-        }
-        let rows = self.rows_of(&mut tx, &mut turn, version).await?;
+        let committed: i64 = sqlx::query_scalar("SELECT committed FROM writing")
+            .fetch_one(&mut *tx)
+            .await?;
+        let rows = self.rows_at_begin(&mut tx, &mut turn).await?;
         let failed = turn.0.recorded > committed;
         Ok(Writing {
             tx,
@@ -210,38 +198,25 @@ impl Registry {
     /// The number of the newest transaction with events that was committed, and the rows.
     pub(crate) async fn committed(&self, turn: &mut Turn) -> Result<(i64, SetHash), RegistryError> {
         let mut tx = self.inner.sql.write().await?;
-        let (committed, version): (i64, i64) =
-            sqlx::query_as("SELECT committed, data_version FROM writing, pragma_data_version")
-                .fetch_one(&mut *tx)
-                .await?;
-        let rows = self.rows_of(&mut tx, turn, version).await?;
+        let committed = sqlx::query_scalar("SELECT committed FROM writing")
+            .fetch_one(&mut *tx)
+            .await?;
+        let rows = self.rows_at_begin(&mut tx, turn).await?;
         Ok((committed, rows))
     }
 
-    /// The rows as they are in the database, which are those that this process has committed.
-    async fn rows_of(
+    async fn rows_at_begin(
         &self,
         tx: &mut Transaction<'static, Sqlite>,
         turn: &mut Turn,
-        version: i64,
     ) -> Result<SetHash, RegistryError> {
-        if turn.0.version == Some(version)
-            && let Some(rows) = &turn.0.rows
-        {
-            return Ok(rows.clone());
-        }
-        let rows = self.inner.sql.hash_rows(tx).await?;
-        match &turn.0.rows {
-            Some(known) if *known != rows => Err(Contradiction::Rows {
-                database: rows.sha256(),
-                log: known.sha256(),
+        match turn.0.rows.at_begin(&self.inner.sql, tx).await {
+            Err(StoreError::Changed { found, known }) => Err(Contradiction::Rows {
+                database: found,
+                log: known,
             }
             .into()),
-            _ => {
-                turn.0.version = Some(version);
-                turn.0.rows = Some(rows.clone());
-                Ok(rows)
-            }
+            rows => Ok(rows?),
         }
     }
 
@@ -270,7 +245,7 @@ impl Registry {
         if !turn.0.is_open {
             return Ok(());
         }
-        let Some(rows) = &turn.0.rows else {
+        let Some(rows) = turn.0.rows.known() else {
             return Ok(());
         };
         let mut tx = self.inner.sql.write().await?;

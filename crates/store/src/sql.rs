@@ -37,6 +37,14 @@ pub enum StoreError {
     /// Somebody else changed the schema of a [watched](Sql::open_watched) file.
     #[error("{0} in the database is not what this program makes: its schema was changed")]
     Schema(String),
+    /// Somebody else wrote to the file while this program had it open.
+    #[error(
+        "the database was changed by something else than this program: its rows have the SHA-256 {found}, and had {known}"
+    )]
+    Changed { found: String, known: String },
+    /// Guards against an error of this program; nothing of the transaction took effect.
+    #[error("rows of the database would change without an event that tells of it")]
+    Unfollowed,
     /// The library for ciphers failed.
     #[error("rows cannot be hashed")]
     Hash,

@@ -71,6 +71,70 @@ impl Sql {
     }
 }
 
+/// The rows of the watched tables as a process has committed them.
+#[derive(Debug, Default)]
+pub struct FollowedRows {
+    /// `None` where that is not known.
+    rows: Option<SetHash>,
+    /// By which SQLite tells that somebody else wrote to the file.
+    version: Option<i64>,
+}
+
+impl FollowedRows {
+    /// The hash of the rows at the beginning of a transaction. Reads them all the first time, and when somebody else wrote to the
+    /// file meanwhile.
+    ///
+    /// # Errors
+    /// [`StoreError::Changed`] if somebody else changed them, [`StoreError::Unfollowed`], or the database's.
+    pub async fn at_begin(
+        &mut self,
+        sql: &Sql,
+        tx: &mut Transaction<'static, Sqlite>,
+    ) -> Result<SetHash, StoreError> {
+        let (version, is_left): (i64, bool) = sqlx::query_as(
+            "SELECT data_version, EXISTS (SELECT 1 FROM temp.watched_changes) FROM pragma_data_version",
+        )
+        .fetch_one(&mut **tx)
+        .await?;
+        if is_left {
+            return Err(StoreError::Unfollowed);
+        }
+        if self.version == Some(version)
+            && let Some(rows) = &self.rows
+        {
+            return Ok(rows.clone());
+        }
+        let found = sql.hash_rows(tx).await?;
+        match &self.rows {
+            Some(known) if *known != found => Err(StoreError::Changed {
+                found: found.sha256(),
+                known: known.sha256(),
+            }),
+            _ => {
+                self.version = Some(version);
+                self.rows = Some(found.clone());
+                Ok(found)
+            }
+        }
+    }
+
+    /// The rows, where they are known.
+    #[must_use]
+    pub const fn known(&self) -> Option<&SetHash> {
+        self.rows.as_ref()
+    }
+
+    /// To be called before a commit: whether one that fails took effect is not known.
+    pub fn forget(&mut self) {
+        self.rows = None;
+    }
+
+    /// To be called after a commit, with what it made of the rows.
+    pub fn committed(&mut self, rows: SetHash) {
+        self.rows = Some(rows);
+    }
+}
+
 /// Has a connection note every change of the watched tables.
 pub(crate) async fn watch(
     connection: &mut SqliteConnection,

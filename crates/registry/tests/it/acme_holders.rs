@@ -341,6 +341,25 @@ async fn floods_of_orders_requests_and_renewals_have_their_bounds() {
 }
 
 #[tokio::test]
+async fn order_whose_row_was_changed_gets_no_other_names() {
+    let world = acme_world().await;
+    let client = Client::enrolled(&world.registry, &invite(&world, &[WEB], 1).await).await;
+    for names in ["other.example", "", "web.example other.example"] {
+        let order = client.order(&[WEB]).await.ok();
+        let change = format!("UPDATE acme_orders SET names = '{names}' WHERE serial IS NULL");
+        execute(&world, &change).await;
+        let names: Vec<&str> = names.split_whitespace().collect();
+        let refused = client.finalize(&order, &csr_for(&names, &key())).await;
+        assert_eq!(
+            refused.problem(),
+            owned(("orderNotReady", 403)),
+            "{names:?}"
+        );
+    }
+    client.certificate(&[WEB], &key()).await.unwrap();
+}
+
+#[tokio::test]
 async fn restart_takes_nonces_and_leaves_accounts_and_orders() {
     let world = acme_world().await;
     let invited = invite(&world, &[WEB], 1).await;
