@@ -372,6 +372,38 @@ CREATE TABLE b (n INTEGER) STRICT;
         assert_eq!(later.hash_rows(&mut tx).await.unwrap(), world.followed);
     }
 
+    /// Shown with --nocapture.
+    #[tokio::test]
+    #[ignore = "a figure: cargo test --release -p store -- --ignored --nocapture cost_of"]
+    async fn cost_of_hashing_a_million_rows_and_of_one_change() {
+        const FILL: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 1000000)
+                            INSERT INTO a (name, bytes) SELECT 'name ' || i, randomblob(1024) FROM n";
+        let world = World::new().await;
+        let path = world.folder.path().join("db");
+        world.sql.close().await;
+        let plain = Sql::open(&path, TABLES).await.unwrap();
+        let mut tx = plain.write().await.unwrap();
+        sqlx::raw_sql(FILL).execute(&mut *tx).await.unwrap();
+        tx.commit().await.unwrap();
+        plain.close().await;
+        let start = std::time::Instant::now();
+        let sql = Sql::open_watched(&path, TABLES, WATCHED).await.unwrap();
+        let mut tx = sql.write().await.unwrap();
+        let mut hash = sql.hash_rows(&mut tx).await.unwrap();
+        drop(tx);
+        eprintln!("a million rows of 1 KiB: {:?}", start.elapsed());
+        let mut changes = std::time::Duration::ZERO;
+        for _ in 0..1000 {
+            let mut tx = sql.write().await.unwrap();
+            let one = sqlx::query("UPDATE a SET state = 'old' WHERE id = 7");
+            one.execute(&mut *tx).await.unwrap();
+            let start = std::time::Instant::now();
+            assert!(Sql::take_changes(&mut tx, &mut hash).await.unwrap());
+            changes += start.elapsed();
+        }
+        eprintln!("a changed row: {:?}", changes / 1000);
+    }
+
     #[tokio::test]
     async fn schema_that_was_changed_is_refused_and_comments_do_not_count() {
         for (change, named) in [
