@@ -230,6 +230,9 @@ def completeness(suite, site, certificate):
             book.execute("DELETE FROM issued WHERE uid = 'officer-9'")
             book.commit()
         lost = [gap["what"] for gap in audit(*in_site)["gaps"] if "without a request" not in gap["what"]]
+        (rows,) = [what for what in lost if "rows of the registry's book" in what]
+        contains(rows, "somebody else changed some")
+        lost.remove(rows)
         equal(["was revoked" in what for what in sorted(lost)], [False, True], f"gaps {lost}")
         assert all("not in the registry's book" in what for what in lost), lost
         refused = cordon("up", *site.arguments(), "--log", "off", code=1).stderr

@@ -10,10 +10,10 @@ mod profiles;
 mod recorded;
 mod tracked;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use approval::{Act, Policy, RecordedApproval, act_of};
-use audit::rows::LOSS;
+use audit::rows::{LOSS, ROWS};
 use audit::{Event, Outcome};
 use error_report::Report;
 use pki::Certificate;
@@ -84,9 +84,14 @@ pub struct Completeness {
     revoked_in_book: BTreeSet<(String, String)>,
     /// Archived keys by the events, by serial number.
     archived: BTreeMap<String, Archived>,
+    /// Hashes of the rows of the registry's book, the newest last.
+    rows: VecDeque<String>,
     last: Option<OffsetDateTime>,
     report: CompletenessReport,
 }
+
+/// Hashes of rows that are kept: a site that runs writes on while its log is read.
+const ROWS_KEPT: usize = 10_000;
 
 impl Completeness {
     /// Begins with the site's authorities, whose root the caller knows to be the true one, and the numbers of approvals
@@ -114,6 +119,7 @@ impl Completeness {
             revoked: BTreeMap::new(),
             revoked_in_book: BTreeSet::new(),
             archived: BTreeMap::new(),
+            rows: VecDeque::new(),
             last: None,
             report: CompletenessReport::default(),
         })
@@ -128,6 +134,11 @@ impl Completeness {
         }
         if event.role != "registry" {
             return;
+        }
+        if let Some(rows) = event.details.get(ROWS).and_then(Value::as_str) {
+            self.rows.push_back(rows.to_owned());
+            let over = self.rows.len().saturating_sub(ROWS_KEPT);
+            self.rows.drain(..over);
         }
         match event.action.as_str() {
             "request.interrupted" => self.interrupted(event),
@@ -186,6 +197,7 @@ impl Completeness {
 
     /// Keeps all that took effect so far, whatever later transactions are called.
     fn opened_anew(&mut self) {
+        self.rows.clear();
         let recorded = self.recorded.values_mut();
         recorded.for_each(|one| one.transaction = 0);
         let archived = self.archived.values_mut();
@@ -439,6 +451,19 @@ impl Completeness {
         };
         let what = format!("the archived key of certificate {serial} {what}");
         self.report.gaps.push(Gap { entry: None, what });
+    }
+
+    /// Looks for the rows of the registry's book, as they were before the log was read. The log of a version that did not note
+    /// them has none.
+    pub fn look_for_rows(&mut self, rows: &str) {
+        if !self.rows.is_empty() && !self.rows.iter().any(|known| known == rows) {
+            let what =
+                "the rows of the registry's book are those of no event: somebody else changed some";
+            self.report.gaps.push(Gap {
+                entry: None,
+                what: what.to_owned(),
+            });
+        }
     }
 
     /// Ends. `book` says that all rows of the registry's book were looked for.

@@ -7,12 +7,14 @@ use pki::clearance::Clearance;
 use pki::crl::RevocationReason;
 use pki::profile::CaKind;
 use serde::Serialize;
+use store::Sql;
 use store::sqlx::sqlite::{SqliteConnectOptions, SqliteRow};
 use store::sqlx::{self, Connection as _, FromRow, Row as _, SqliteConnection};
 use time::OffsetDateTime;
 
 use crate::authority::id_of;
 use crate::generation::AuthorityId;
+use crate::rows_log::WATCHED;
 use crate::{Issued, Registry, RegistryError};
 
 /// Certificates of one holder and authority that are shown.
@@ -180,6 +182,15 @@ pub enum InBook<'a> {
         /// Not for being superseded alone, which nobody ordered.
         is_ordered: bool,
     },
+}
+
+/// SHA-256 of the hash of all rows that are held against the log, of a book that is only read, and may be in use.
+///
+/// # Errors
+/// As [`for_each_in_book`].
+pub async fn rows_in_book(directory: &Path) -> Result<String, RegistryError> {
+    let file = directory.join("registry.sqlite");
+    Ok(Sql::hash_rows_of(&file, WATCHED).await?.sha256())
 }
 
 /// Hands every certificate, archived key and revocation of the book in a site's folder to `each`, in the order of issuing. The

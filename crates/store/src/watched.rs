@@ -8,9 +8,10 @@
 //! columns without changing the hash of what is there.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use futures_util::TryStreamExt as _;
-use sqlx::sqlite::SqliteConnection;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{Connection as _, Sqlite, Transaction};
 
 use crate::SetHash;
@@ -56,19 +57,38 @@ impl Sql {
         &self,
         tx: &mut Transaction<'static, Sqlite>,
     ) -> Result<SetHash, StoreError> {
-        let mut hash = SetHash::default();
-        for watched in self.watched() {
-            let columns = columns(tx, watched).await?;
-            let row = row_text(watched.table, &columns, "");
-            let query = format!("SELECT {row} FROM main.{}", watched.table);
-            let mut rows =
-                sqlx::query_scalar::<_, String>(sqlx::AssertSqlSafe(query)).fetch(&mut **tx);
-            while let Some(row) = rows.try_next().await? {
-                hash.add(row.as_bytes()).map_err(|_| StoreError::Hash)?;
-            }
-        }
-        Ok(hash)
+        hash_rows(tx, self.watched()).await
     }
+
+    /// The hash of all rows of tables in a file that is only read, and may be in use.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn hash_rows_of(path: &Path, watched: &[Watched]) -> Result<SetHash, StoreError> {
+        let file = SqliteConnectOptions::new().filename(path).read_only(true);
+        let mut connection = SqliteConnection::connect_with(&file).await?;
+        // One view of all tables.
+        let mut tx = connection.begin().await?;
+        hash_rows(&mut tx, watched).await
+    }
+}
+
+async fn hash_rows(
+    connection: &mut SqliteConnection,
+    watched: &[Watched],
+) -> Result<SetHash, StoreError> {
+    let mut hash = SetHash::default();
+    for watched in watched {
+        let columns = columns(connection, watched).await?;
+        let row = row_text(watched.table, &columns, "");
+        let query = format!("SELECT {row} FROM main.{}", watched.table);
+        let query = sqlx::query_scalar::<_, String>(sqlx::AssertSqlSafe(query));
+        let mut rows = query.fetch(&mut *connection);
+        while let Some(row) = rows.try_next().await? {
+            hash.add(row.as_bytes()).map_err(|_| StoreError::Hash)?;
+        }
+    }
+    Ok(hash)
 }
 
 /// The rows of the watched tables as a process has committed them.

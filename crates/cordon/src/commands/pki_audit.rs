@@ -28,6 +28,16 @@ pub(crate) async fn run(args: &PkiAudit, json: bool) -> Outcome {
     let (root, authorities) = authorities(args)?;
     let mut completeness = Completeness::new(&root, &authorities, policy)
         .or_hint("unusable authorities", "name those of the site")?;
+    const NAME: &str = "name the site's folder with --data";
+    // Before the log, which goes on while a site runs.
+    let rows = match &args.data {
+        Some(data) => Some(
+            registry::rows_in_book(data)
+                .await
+                .or_hint("cannot read the registry's book", NAME)?,
+        ),
+        None => None,
+    };
     let events = read_log(args, &mut completeness)?;
     for file in &args.certificates {
         let failed = || format!("cannot read certificates from {}", file.display());
@@ -44,10 +54,11 @@ pub(crate) async fn run(args: &PkiAudit, json: bool) -> Outcome {
     }
     if let Some(data) = &args.data {
         let book = registry::for_each_in_book(data, |row| completeness.look_for_of_book(row));
-        book.await.or_hint(
-            "cannot read the registry's book",
-            "name the site's folder with --data",
-        )?;
+        book.await
+            .or_hint("cannot read the registry's book", NAME)?;
+    }
+    if let Some(rows) = rows {
+        completeness.look_for_rows(&rows);
     }
     let report = completeness.finish(args.data.is_some());
     let complete = report.gaps.is_empty();
