@@ -1,7 +1,9 @@
 """What insiders do is in the log: administrators by certificate, cameras' journals from end to end."""
 
+import contextlib
 import json
 import shutil
+import sqlite3
 import subprocess
 
 from tests.harness import Camera, Person, Site, contains, cordon, cordon_json, equal, jpeg, wait_for
@@ -16,6 +18,7 @@ def events(site, *actions):
 def run(suite):
     administrators(suite)
     journals(suite)
+    databases(suite)
 
 
 def administrators(suite):
@@ -154,6 +157,61 @@ def journals(suite):
     camera.stop()
     site.stop()
     site.verify_audit()
+
+
+def databases(suite):
+    """Somebody with the disk writes to what decides who somebody is."""
+    site = Site(suite, "databases").start()
+    site.people()
+    site.ask("registry", "code", "--device", "camera-9", "--out", site.folder / "camera-9")
+
+    def write(file, *statements):
+        with contextlib.closing(sqlite3.connect(site.data / file)) as database, database:
+            for statement in statements:
+                database.execute(statement)
+
+    person = "UPDATE people SET clearance = {} WHERE uid = 'officer-2'"
+    code = "UPDATE one_time_codes SET verifier = {} WHERE device = 'camera-9'"
+    with contextlib.closing(sqlite3.connect(site.data / "registry.sqlite")) as database:
+        ((verifier,),) = database.execute("SELECT hex(verifier) FROM one_time_codes").fetchall()
+    with contextlib.closing(sqlite3.connect(site.data / "directory.sqlite")) as database:
+        ((clearance,),) = database.execute("SELECT clearance FROM people WHERE uid = 'officer-2'").fetchall()
+    changes = (
+        ("directory.sqlite", person.format(4), person.format(clearance)),
+        ("registry.sqlite", code.format("x'00'"), code.format(f"x'{verifier}'")),
+    )
+    with suite.case("rights and codes that somebody writes into the databases end a running site, which does not start again"):
+        for file, change, back in changes:
+            write(file, change)
+            wait_for(lambda: not site.process.running(), site.process.tail, 20)
+            contains(site.process.tail(), "was changed by something else than this program")
+            error = json.loads(cordon("up", *site.arguments(), "--json", "--log", "off", code=1, timeout=120).stderr)
+            contains(error["error"], "was changed by something else than this program")
+            contains(error["to_do"], "newest copy of the data folder")
+            write(file, back)
+            site.start()
+    with suite.case("so do a trigger and the databases of before the last change, after an orderly end"):
+        site.stop()
+        older = site.folder / "older"
+        older.mkdir()
+        for file, _, _ in changes:
+            shutil.copy(site.data / file, older)
+        site.start()
+        site.ask("registry", "code", "--device", "camera-10", "--out", site.folder / "camera-10")
+        site.ask("directory", "disable", "--uid", "officer-2")
+        site.stop()
+        for file, _, _ in changes:
+            shutil.copy(site.data / file, site.folder / "newest")
+            shutil.copy(older / file, site.data / file)
+            cordon("up", *site.arguments(), "--log", "off", code=1, timeout=120)
+            shutil.copy(site.folder / "newest", site.data / file)
+            table = {"directory.sqlite": "people", "registry.sqlite": "issued"}[file]
+            write(file, f"CREATE TRIGGER t AFTER INSERT ON {table} BEGIN DELETE FROM {table}; END")
+            contains(cordon("up", *site.arguments(), "--log", "off", code=1, timeout=120).stderr, "trigger t in the database")
+            write(file, "DROP TRIGGER t")
+        site.start()
+        site.stop()
+        site.verify_audit()
 
 
 def all_actions(site):

@@ -20,6 +20,7 @@ mod config;
 mod console;
 mod control;
 mod credentials;
+mod databases;
 mod demo;
 mod est_client;
 mod export;

@@ -25,7 +25,7 @@ use crate::gate::{self, Gate};
 use crate::listener::{self, DEVICES, Listener, PEOPLE};
 use crate::notices::{self, Notices, Relay};
 use crate::site::Site;
-use crate::{control, last_checkpoint, metrics, renewal, uninterrupted};
+use crate::{control, databases, last_checkpoint, metrics, renewal, uninterrupted};
 
 /// Longest time for one page or answer; uploads have their own limit per silence.
 const REQUEST: Duration = Duration::from_secs(60);
@@ -135,6 +135,7 @@ impl Running {
         tasks.spawn(housekeeping(site.clone(), gate, stop.clone()));
         tasks.spawn(crate::clock::follow(site.clone(), stop.clone()));
         tasks.spawn(renewal::run(site.clone(), stop.clone()));
+        tasks.spawn(databases::watch(site.clone(), stop.clone()));
         let commands = control::listen(site)?;
         tasks.spawn(control::serve(site.clone(), commands, stop.clone()));
         tasks.spawn(last_checkpoint::follow(site.clone(), stop.clone()));

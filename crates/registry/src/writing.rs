@@ -189,7 +189,10 @@ impl Registry {
 
     /// Refuses a database to which somebody else wrote since this process opened it, unless the rows are the same. Cheap while
     /// nobody did.
-    pub(crate) async fn check_alone(&self) -> Result<(), RegistryError> {
+    ///
+    /// # Errors
+    /// [`RegistryError::Contradiction`], or [`RegistryError::Store`].
+    pub async fn check_alone(&self) -> Result<(), RegistryError> {
         let mut turn = self.inner.turn.wait().await;
         self.committed(&mut turn).await?;
         Ok(())

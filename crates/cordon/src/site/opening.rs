@@ -26,15 +26,11 @@ use super::{
 use crate::cli::SiteArgs;
 use crate::config::Config;
 use crate::credentials::Credentials;
+use crate::databases::CHANGED;
 use crate::failure::{OrHint as _, Outcome};
 use crate::last_checkpoint;
 use crate::registration::subject_of;
 use crate::trust_bundle::Bundles;
-
-/// What to do about a database with other rows than the log has.
-const CHANGED: &str = "the database was changed by somebody else: keep it for an examination, bring back the newest copy of the data \
-    folder, and look at the log with `cordon pki audit`; where no copy is newer, `cordon audit accept-loss --data DIR --reason TEXT` \
-    has the databases count";
 
 impl Site {
     /// Opens the site of `args` for a command, making it when the folder is empty.
