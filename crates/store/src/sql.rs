@@ -59,10 +59,7 @@ impl Sql {
     /// [`StoreError::TooNew`] for a file of a later program; [`StoreError::Database`] otherwise.
     pub async fn open(path: &Path, migrations: &[Migration]) -> Result<Self, StoreError> {
         let options = options(path);
-        let writer = SqlitePoolOptions::new()
-            .max_connections(1)
-            .connect_with(options.clone())
-            .await?;
+        let writer = pool(1).connect_with(options.clone()).await?;
         migrate(&writer, migrations).await?;
         let readers = readers(options).await?;
         Ok(Self { readers, writer })
@@ -128,10 +125,15 @@ fn options(path: &Path) -> SqliteConnectOptions {
 }
 
 async fn readers(options: SqliteConnectOptions) -> Result<SqlitePool, sqlx::Error> {
+    pool(READERS).connect_with(options.read_only(true)).await
+}
+
+/// A pool whose connections are given out as they are: to ask each first whether it lives costs two changes of thread
+/// for every query, and there is no network between us and a file.
+fn pool(connections: u32) -> SqlitePoolOptions {
     SqlitePoolOptions::new()
-        .max_connections(READERS)
-        .connect_with(options.read_only(true))
-        .await
+        .max_connections(connections)
+        .test_before_acquire(false)
 }
 
 async fn migrate(pool: &SqlitePool, migrations: &[Migration]) -> Result<(), StoreError> {
