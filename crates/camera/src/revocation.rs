@@ -129,6 +129,7 @@ impl Revocation {
         let fetched = if fresh {
             Ok(())
         } else {
+            connection.validated = None;
             self.fetch(strict, connection, now).await
         };
         if fetched.is_ok() && !fresh {
@@ -137,8 +138,14 @@ impl Revocation {
         if let Err(e) = self.check_responses(strict, &connection.peer, now) {
             return Err(TransportError::Revoked(e));
         }
-        match strict.validate(&connection.peer, Purpose::Server, now) {
-            Ok(_) => Ok(fetched),
+        let checked = match &connection.validated {
+            Some(validated) => strict.recheck(validated, now),
+            None => strict
+                .validate_chain(&connection.peer, Purpose::Server, now)
+                .map(|validated| connection.validated = Some(validated)),
+        };
+        match checked {
+            Ok(()) => Ok(fetched),
             Err(e @ (PathError::CrlMissing { .. } | PathError::CrlStale { .. })) => {
                 Ok(fetched.and(Err(RevocationError::Unknown(e))))
             }

@@ -216,7 +216,7 @@ impl Centre {
             units: setup.units,
             metrics: metrics.clone(),
             pool: Pool::new(Share::Intake),
-            workers: Semaphore::new(intake::WORKERS),
+            workers: Arc::new(Semaphore::new(intake::WORKERS)),
             verified: Semaphore::new(intake::VERIFIED),
             settling: intake::Settling::new(metrics.clone()),
             refusals: intake::refusals(),

@@ -10,7 +10,7 @@ use super::commits::Job;
 use super::error::SettleError;
 use super::index::{self, Known, Settled, Settlement, Tx};
 
-/// The first one: the block gets its place in the archive or in quarantine.
+/// The first one: the block gets its place in its camera's chain and in the index, or in quarantine.
 pub(super) struct Filing {
     pub(super) intake: Intake,
     pub(super) settlement: Settlement,
@@ -24,11 +24,23 @@ pub(super) enum Filed {
     New(Settled),
     /// Another upload of the same device was quicker.
     Known(Known),
-    /// The block is another device's.
+    /// The block is another device's, and accepted; or it was refused, whoever's it is.
     OtherSender,
     /// [`SettleError::QuarantineFull`]. Nothing was changed, so that it is no failure of those that share the transaction: a
     /// camera whose blocks are refused would have all others pay for it.
     NoRoom(SettleError),
+}
+
+impl Filed {
+    /// Whether the block belongs into the archive, if it passed every check but its place in the chain.
+    pub(super) fn in_archive(&self) -> bool {
+        match self {
+            Self::New(settled) => settled.reason.is_empty(),
+            Self::Known(known) => known.accepted(),
+            Self::OtherSender => true,
+            Self::NoRoom(_) => false,
+        }
+    }
 }
 
 impl Job for Filing {
@@ -53,23 +65,24 @@ impl Filing {
         };
         let inner = &self.intake.inner;
         let placed = settlement.place(tx).await?;
-        let objects = if settlement.refusal(&placed).is_some() {
+        // What passed has its place in the archive already.
+        let set_apart = settlement.refusal(&placed).is_some();
+        if set_apart {
             match self.intake.check_quarantine(tx, &settlement.upload).await {
                 Err(full @ SettleError::QuarantineFull { .. }) => return Ok(Filed::NoRoom(full)),
                 checked => checked?,
             }
-            &inner.quarantine
-        } else {
-            &inner.archive
-        };
+        }
         if refused_of_other {
             // It must not keep out the camera that sealed the block.
             index::forget_refused(tx, &settlement.block).await?;
         }
-        let (objects, path) = (objects.clone(), self.path.clone());
-        let id = ObjectId(*settlement.block.as_bytes());
-        let linked = inner.pool.run(move || objects.link(&id, &path));
-        linked.await??;
+        if set_apart {
+            let (quarantine, path) = (inner.quarantine.clone(), self.path.clone());
+            let id = ObjectId(*settlement.block.as_bytes());
+            let linked = inner.pool.run(move || quarantine.link(&id, &path));
+            linked.await??;
+        }
         let settled = settlement.insert(tx, &inner.units, &placed).await?;
         Ok(Filed::New(settled))
     }

@@ -44,7 +44,7 @@ use audit::{Actor, AuditSink, Event, Repeats};
 use evidence::digest::{Sha256, Sha256Digest};
 use evidence::receipt::{Receipt, Verdict};
 use pool::Pool;
-use store::{ClockFloor, Objects, Sql};
+use store::{ClockFloor, ObjectId, Objects, Sql};
 use time::OffsetDateTime;
 use tokio::sync::Semaphore;
 
@@ -102,7 +102,7 @@ pub(crate) struct Inner {
     pub(crate) metrics: Metrics,
     /// Threads for whatever of this blocks; nobody else's.
     pub(crate) pool: Pool,
-    pub(crate) workers: Semaphore,
+    pub(crate) workers: Arc<Semaphore>,
     /// Blocks from their verification to their place in the index: their manifests are in memory.
     pub(crate) verified: Semaphore,
     /// Uploads being settled, and blocks that get their receipt.
@@ -315,21 +315,25 @@ impl Intake {
         self.inner.clock.check(now)?;
         // The semaphores live as long as `inner` and are never closed.
         let _place = self.inner.verified.acquire().await.ok();
-        let verdict = self
-            .verify(path.clone(), upload.device.clone(), now)
-            .await?;
-        let settlement = Settlement {
-            upload: upload.clone(),
-            block,
-            received_at: now,
-            verdict,
-        };
+        let object = ObjectId(*block.as_bytes());
+        let verdict = self.verify_and_link(upload, &object, now).await?;
+        let linked = verdict.is_ok();
         let filing = Filing {
             intake: self.clone(),
-            settlement,
+            settlement: Settlement {
+                upload: upload.clone(),
+                block,
+                received_at: now,
+                verdict,
+            },
             path,
         };
-        match self.inner.commits.commit(filing).await? {
+        let filed = self.inner.commits.commit(filing).await?;
+        if linked && !filed.in_archive() {
+            // Its reservation keeps others from making it evidence meanwhile.
+            self.remove_from_archive(object).await;
+        }
+        match filed {
             Filed::New(settled) => {
                 if !settled.reason.is_empty() {
                     self.count_quarantine().await?;
@@ -369,17 +373,39 @@ impl Intake {
         Ok(missing.map(|settled| self.finish_soon(reserved, settled, true)))
     }
 
-    async fn verify(
+    /// Verifies a block, and gives one that passed its place in the archive: that takes several syncs of the disk, for which
+    /// others would have to wait in a transaction. Only its row makes it evidence.
+    async fn verify_and_link(
         &self,
-        path: std::path::PathBuf,
-        sender: String,
+        upload: &Upload,
+        object: &ObjectId,
         now: OffsetDateTime,
     ) -> Result<Result<Verified, Refusal>, SettleError> {
-        let _worker = self.inner.workers.acquire().await.ok();
+        let workers = Arc::clone(&self.inner.workers);
+        let worker = workers.acquire_owned().await.ok();
         let inner = self.inner.clone();
+        let (sender, object) = (upload.device.clone(), *object);
+        let path = inner.uploads.path(&upload.id);
         let none = Exceptions::default();
-        let work = move || inner.verifier.verify(&path, &sender, now, &none);
-        Ok(self.inner.pool.run(work).await??)
+        let work = move || -> Result<_, SettleError> {
+            let verdict = inner.verifier.verify(&path, &sender, now, &none)?;
+            // What is left waits for the disk, and the more do, the better.
+            drop(worker);
+            if verdict.is_ok() {
+                inner.archive.link(&object, &path)?;
+            }
+            Ok(verdict)
+        };
+        self.inner.pool.run(work).await?
+    }
+
+    /// Takes back the place of a block that its chain contradicts. After a failure the next start does.
+    async fn remove_from_archive(&self, object: ObjectId) {
+        let archive = self.inner.archive.clone();
+        let removed = self.inner.pool.run(move || archive.remove(&object)).await;
+        if let Err(error) = removed.map_err(io::Error::other).flatten() {
+            tracing::warn!(%error, %object, "cannot remove a refused block from the archive");
+        }
     }
 
     async fn has_receipt(&self, settled: &Settled) -> Result<bool, SettleError> {

@@ -209,7 +209,26 @@ impl Intake {
                 self.remove_from_quarantine(&object);
             }
         }
+        self.remove_contradicted().await?;
         self.count_quarantine().await.map_err(Into::into)
+    }
+
+    /// Removes from the archive what a crash left there of blocks that passed every check but their place in the chain.
+    async fn remove_contradicted(&self) -> Result<(), QuarantineError> {
+        let contradicted: Vec<String> = sqlx::query_scalar(
+            "SELECT block_sha256 FROM blocks
+             WHERE verdict IN ('quarantined', 'rejected') AND reason IN (?, ?)",
+        )
+        .bind(Refusal::Fork(0).code())
+        .bind(Refusal::Replay(0).code())
+        .fetch_all(self.inner.sql.read())
+        .await?;
+        for object in contradicted.iter().filter_map(|block| block.parse().ok()) {
+            if self.inner.archive.contains(&object).unwrap_or(true) {
+                self.remove_from_archive(object).await;
+            }
+        }
+        Ok(())
     }
 
     async fn waiting(&self, block: &str) -> Result<Quarantined, QuarantineError> {

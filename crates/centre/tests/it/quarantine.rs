@@ -303,6 +303,31 @@ async fn full_quarantine_gives_no_receipt_until_a_person_makes_room() {
     );
 }
 
+/// Else a camera that gives its uploads up would fill the archive with what nobody counts.
+#[tokio::test]
+async fn contradicted_block_that_waits_for_the_quarantine_is_not_in_the_archive() {
+    let site = Site::new().await;
+    let camera = site.world.camera(CAMERA);
+    let first = sealed(&camera, days(1));
+    let limits = Limits {
+        max_quarantine: size(&first),
+        ..Limits::default()
+    };
+    let options = Options {
+        limits,
+        ..Options::default()
+    };
+    let site = Site::open(site.world.clone(), site.folder.clone(), options).await;
+    assert_eq!(site.deliver(CAMERA, &first).await.reason, None);
+    let other = sealed(&camera, days(2));
+    let at = site.send(CAMERA, &other.bytes).await;
+    let request = tus("GET", &format!("{at}/receipt"), CAMERA);
+    let request = request.body(axum::body::Body::empty()).unwrap();
+    assert_eq!(site.intake(request).await.status, StatusCode::ACCEPTED);
+    assert_eq!((site.objects("quarantine"), site.parts()), (0, 1));
+    assert_eq!(site.objects("archive"), 1);
+}
+
 /// What is committed with a block that has to wait is committed without it.
 #[tokio::test(flavor = "multi_thread")]
 async fn full_quarantine_of_one_camera_holds_up_no_block_of_others() {
