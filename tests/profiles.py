@@ -252,7 +252,7 @@ def run(suite):
                 database.execute(change)
             refused = cordon("up", *site.arguments(), "--log", "off", code=1, timeout=120).stderr
             contains(refused, "patrol-login")
-            contains(refused, "bring back registry.sqlite from a copy")
+            contains(refused, "bring back the newest copy of the data folder")
             for beside in site.data.glob("registry.sqlite-*"):
                 beside.unlink()
             book.write_bytes(kept)

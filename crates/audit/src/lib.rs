@@ -32,6 +32,7 @@ mod leaf;
 pub mod log;
 mod repeats;
 pub mod rollback;
+pub mod rows;
 pub mod shared;
 mod sink;
 pub mod verify;

@@ -79,7 +79,9 @@ pub(crate) async fn ask(args: &SiteArgs, request: Request) -> Outcome<Value> {
             }
             let person = Person::of(args)?;
             let site = Site::open(args).await?;
-            offline(&site, request, person.as_ref()).await
+            let outcome = offline(&site, request, person.as_ref()).await;
+            site.close().await;
+            outcome
         }
     }
 }

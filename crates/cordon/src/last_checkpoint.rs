@@ -134,7 +134,7 @@ pub(crate) fn accept_loss(
     let mut event = Event::new(
         now,
         crate::console::this_process(),
-        "audit.accept-loss",
+        audit::rows::LOSS,
         "audit/log",
         EventOutcome::Ok,
     )

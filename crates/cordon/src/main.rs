@@ -42,6 +42,7 @@ mod request_session;
 mod settings;
 mod site;
 mod trust_bundle;
+mod uninterrupted;
 mod up;
 
 use std::process::ExitCode;

@@ -34,6 +34,7 @@ use crate::config::{Approvals, Config, Messages};
 use crate::credentials::Credentials;
 use crate::failure::{OrHint as _, Outcome};
 use crate::keys::log_key;
+use crate::last_checkpoint;
 use crate::trust_bundle::Bundles;
 
 #[derive(Clone)]
@@ -58,6 +59,19 @@ pub(crate) struct Site {
 }
 
 impl Site {
+    /// Ends in order: the log says that all that was recorded took effect.
+    pub(crate) async fn close(&self) {
+        let now = OffsetDateTime::now_utc();
+        self.registry.close(now).await;
+        self.directory.close(now).await;
+        if let Err(error) = last_checkpoint::write(&self.data, &self.audit) {
+            tracing::error!(
+                "the newest checkpoint is not written down: {}",
+                error.message()
+            );
+        }
+    }
+
     /// Where commands reach the running site.
     pub(crate) fn control_socket(data: &Path) -> PathBuf {
         data.join("control.sock")

@@ -25,7 +25,7 @@ use crate::gate::{self, Gate};
 use crate::listener::{self, DEVICES, Listener, PEOPLE};
 use crate::notices::{self, Notices, Relay};
 use crate::site::Site;
-use crate::{control, last_checkpoint, metrics, renewal};
+use crate::{control, last_checkpoint, metrics, renewal, uninterrupted};
 
 /// Longest time for one page or answer; uploads have their own limit per silence.
 const REQUEST: Duration = Duration::from_secs(60);
@@ -169,7 +169,7 @@ impl Running {
     }
 
     /// Waits until a stop is asked for or a role dies, then lets everything end.
-    pub(crate) async fn until_stopped(mut self) -> Outcome {
+    pub(crate) async fn until_stopped(mut self, site: &Site) -> Outcome {
         let mut outcome = Ok(());
         while let Some(ended) = self.tasks.join_next().await {
             let ended = ended.unwrap_or_else(|panic| {
@@ -191,6 +191,7 @@ impl Running {
                 outcome = ended;
             }
         }
+        site.close().await;
         outcome
     }
 }
@@ -262,6 +263,7 @@ fn enrolment_router(site: &Site) -> Router {
         false => router,
         true => router.merge(acme_router(site)),
     }
+    .layer(axum::middleware::from_fn(uninterrupted::run))
     .layer(timeout())
 }
 
@@ -277,6 +279,7 @@ fn public_router(site: &Site) -> Router {
         Messages::Off | Messages::Https => lists,
         Messages::Http => lists.merge(scep_router(site)),
     }
+    .layer(axum::middleware::from_fn(uninterrupted::run))
     .layer(timeout())
 }
 
@@ -311,6 +314,7 @@ fn portal_router(site: &Site, gate: &Arc<Gate>) -> Outcome<Router> {
     let api = site.centre.api_router().layer(people);
     Ok(portal::router(backend, Arc::new(sessions))
         .merge(api)
+        .layer(axum::middleware::from_fn(uninterrupted::run))
         .layer(timeout()))
 }
 

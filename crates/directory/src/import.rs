@@ -198,7 +198,7 @@ impl Directory {
     ) -> Result<Imported, DirectoryError> {
         let mut imported = Imported::default();
         let mut events = Vec::new();
-        let mut tx = self.sql.write().await?;
+        let mut tx = self.begin().await?;
         for Checked {
             mut person,
             verifier,

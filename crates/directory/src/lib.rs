@@ -17,12 +17,13 @@ mod change;
 mod import;
 mod password;
 mod person;
+mod rows;
 
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use audit::{Actor, AuditError, AuditSink, Event};
+use audit::{Actor, AuditError, AuditSink};
 use pool::{Pool, Share};
 use store::sqlx::{self, Sqlite, Transaction};
 use store::{Migration, Sql, StoreError};
@@ -30,6 +31,7 @@ use time::OffsetDateTime;
 use tokio::sync::watch;
 
 use crate::attempts::Attempts;
+use crate::rows::WriteTurn;
 
 pub use import::{ImportError, Imported};
 pub use password::{LoginError, PasswordPolicyError};
@@ -103,8 +105,8 @@ pub enum DirectoryError {
     /// The verifier of a password could not be made.
     #[error("cannot hash the password: {0}")]
     Hash(argon2::password_hash::Error),
-    /// The change could not be recorded, so it was not made.
-    #[error("not recorded, hence not done")]
+    /// The log failed: a change that cannot be recorded is not made.
+    #[error("the audit log failed, hence nothing was done")]
     Audit(#[from] AuditError),
     #[error("a worker died")]
     Worker(#[from] tokio::task::JoinError),
@@ -120,6 +122,7 @@ impl From<sqlx::Error> for DirectoryError {
 #[derive(Clone)]
 pub struct Directory {
     sql: Sql,
+    turn: WriteTurn,
     passwords: Pool,
     attempts: Arc<Attempts>,
     changes: watch::Sender<u64>,
@@ -155,23 +158,27 @@ const SELECT: &str = "SELECT uid, name, given_name, surname, email, organisation
 
 impl Directory {
     /// Opens the directory's database, making it when it is missing. Changes are recorded in
-    /// `audit`, on threads of `pool`.
+    /// `audit`, on threads of `pool`, and its rows must be those of the newest one.
     ///
     /// # Errors
-    /// [`StoreError`].
+    /// [`DirectoryError::Store`], [`DirectoryError::Audit`].
     pub async fn open(
         file: &Path,
         audit: Arc<dyn AuditSink>,
         pool: Pool,
-    ) -> Result<Self, StoreError> {
-        Ok(Self {
-            sql: Sql::open(file, MIGRATIONS).await?,
+        now: OffsetDateTime,
+    ) -> Result<Self, DirectoryError> {
+        let directory = Self {
+            sql: Sql::open_watched(file, MIGRATIONS, rows::WATCHED).await?,
+            turn: WriteTurn::default(),
             passwords: Pool::new(Share::Passwords),
             attempts: Arc::default(),
             changes: watch::Sender::new(0),
             audit,
             pool,
-        })
+        };
+        directory.check_rows(now).await?;
+        Ok(directory)
     }
 
     /// A counter that grows with every change, for caches.
@@ -192,7 +199,7 @@ impl Directory {
         now: OffsetDateTime,
     ) -> Result<(), DirectoryError> {
         person.check()?;
-        let mut tx = self.sql.write().await?;
+        let mut tx = self.begin().await?;
         if entry_in(&mut tx, &person.uid).await?.is_some() {
             return Err(DirectoryError::Taken(person.uid.clone()));
         }
@@ -212,7 +219,7 @@ impl Directory {
         now: OffsetDateTime,
     ) -> Result<(), DirectoryError> {
         person.check()?;
-        let mut tx = self.sql.write().await?;
+        let mut tx = self.begin().await?;
         let old = known(entry_in(&mut tx, &person.uid).await?, &person.uid)?;
         let event = change::put(&mut tx, Some(&old), person, &actor, now).await?;
         self.finish(tx, event.into_iter().collect()).await
@@ -229,7 +236,7 @@ impl Directory {
         actor: Actor,
         now: OffsetDateTime,
     ) -> Result<(), DirectoryError> {
-        let mut tx = self.sql.write().await?;
+        let mut tx = self.begin().await?;
         let old = known(entry_in(&mut tx, uid).await?, uid)?;
         let person = Person {
             active,
@@ -298,7 +305,7 @@ impl Directory {
         now: OffsetDateTime,
     ) -> Result<(), DirectoryError> {
         let verifier = self.hashed(uid, password).await?;
-        let mut tx = self.sql.write().await?;
+        let mut tx = self.begin().await?;
         known(entry_in(&mut tx, uid).await?, uid)?;
         let event = change::put_password(&mut tx, uid, &verifier, &actor, now).await?;
         self.finish(tx, vec![event]).await
@@ -313,22 +320,6 @@ impl Directory {
             .run(hash)
             .await?
             .map_err(DirectoryError::Hash)
-    }
-
-    /// Records `events`, then lets what they say take effect.
-    async fn finish(
-        &self,
-        tx: Transaction<'static, Sqlite>,
-        events: Vec<Event>,
-    ) -> Result<(), DirectoryError> {
-        if events.is_empty() {
-            return Ok(());
-        }
-        let audit = Arc::clone(&self.audit);
-        self.pool.run(move || audit.record_all(events)).await??;
-        tx.commit().await?;
-        self.changed();
-        Ok(())
     }
 
     /// Checks a name and password and gives the entry. Its epoch is that in which the password was

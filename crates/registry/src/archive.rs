@@ -17,7 +17,6 @@ use pki::profile::{CaKind, Profile};
 use store::sqlx::{self, Sqlite, Transaction};
 use time::OffsetDateTime;
 
-use crate::contradiction::Contradiction;
 use crate::requests::RequestError;
 use crate::sha256::sha256;
 use crate::{Registry, RegistryError, Warrant};
@@ -147,17 +146,15 @@ impl Registry {
             return Err(RegistryError::NotCovered("recovery of a key"));
         };
         let serial = serial.clone();
-        let logged = self.archived_digest(&serial).await?;
         let turn = self.begin_warrant(&warrant, now).await?;
         let registry = self.on_behalf(&warrant);
-        let outcome = registry.recover(&serial, logged, warrant, now).await;
+        let outcome = registry.recover(&serial, warrant, now).await;
         self.end_warrant(turn, outcome).await
     }
 
     async fn recover(
         &self,
         serial: &str,
-        logged: Option<String>,
         warrant: Warrant,
         now: OffsetDateTime,
     ) -> Result<Vec<u8>, RegistryError> {
@@ -170,9 +167,6 @@ impl Registry {
         let gone = || RegistryError::NotArchived(serial.to_owned());
         let envelope = envelope.ok_or_else(gone)?;
         let given = sha256(&envelope);
-        if logged.is_some_and(|logged| logged != given) {
-            return Err(Contradiction::ArchivedKey(serial.to_owned()).into());
-        }
         let event = self.finish_in(&mut tx, warrant, serial, now).await?;
         let told = |event: Event| event.with_detail(DIGEST, given.clone());
         tx.record(event.into_iter().map(told).collect()).await?;

@@ -11,17 +11,14 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use audit::rows::{LOSS, TRANSACTION};
 use audit::{Event, Logged, Outcome};
 use serde_json::Value;
 
-use crate::archive::DIGEST;
 use crate::contradiction::Contradiction;
-use crate::requests::{INTERRUPTED, STORED};
-use crate::writing::{OPEN, TRANSACTION};
+use crate::requests::INTERRUPTED;
+use crate::writing::{OPEN, is_settled};
 use crate::{Registry, RegistryError};
-
-/// A person let the site go on with a log that lacks what was lost: what the database says counts from there on.
-pub(crate) const LOSS: &str = "audit.accept-loss";
 
 /// The newest step of a request that took effect.
 #[derive(Debug, Default)]
@@ -31,8 +28,6 @@ pub(crate) struct NewestStep {
     pub(crate) step: String,
     /// That in which it took effect, if it names one.
     pub(crate) transaction: Option<u64>,
-    /// SHA-256 of the request as it was stored by it; earlier versions did not say.
-    pub(crate) content: Option<String>,
     /// Rights of the person that was asked about were changed after it.
     pub(crate) rights_changed: bool,
 }
@@ -72,10 +67,6 @@ fn field(name: &str, value: &str) -> String {
     format!("\"{name}\":\"{value}\"")
 }
 
-fn is_loss(logged: &Logged) -> bool {
-    logged.event.role == "site" && logged.event.action == LOSS
-}
-
 /// Changes of a person's rights, not those of names or of a password.
 fn changes_rights(event: &Event) -> bool {
     ["clearance.new", "roles.new", "units.new"]
@@ -88,7 +79,7 @@ impl Registry {
     pub(crate) async fn has_lost_log(&self) -> Result<bool, RegistryError> {
         let wanted = vec![field("action", LOSS)];
         self.look_back(wanted, |found: &mut bool, logged| {
-            *found = is_loss(&logged);
+            *found = logged.is_loss();
             match *found {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
@@ -119,11 +110,11 @@ impl Registry {
         let wanted = vec![format!("\"{TRANSACTION}\":"), field("action", LOSS)];
         let newest: Option<u64> = self
             .look_back(wanted, |found: &mut Option<u64>, logged| {
-                if is_loss(&logged) {
+                if logged.is_loss() {
                     return ControlFlow::Break(());
                 }
                 let number = number_of(&logged.event, TRANSACTION).filter(|_| logged.is_own);
-                match (number, logged.event.action == OPEN) {
+                match (number, is_settled(&logged.event)) {
                     (None, _) => return ControlFlow::Continue(()),
                     // This one took effect for sure.
                     (Some(number), true) => *found = Some(number),
@@ -162,7 +153,7 @@ impl Registry {
         wanted.extend(person.iter().map(|person| field("resource", person)));
         let each = move |found: &mut Found, logged: Logged| {
             let event = &logged.event;
-            if is_loss(&logged) {
+            if logged.is_loss() {
                 found.is_lost = true;
                 return ControlFlow::Break(());
             }
@@ -181,8 +172,6 @@ impl Registry {
                         found.step.version = number_of(event, "version").unwrap_or_default();
                         step.clone_into(&mut found.step.step);
                         found.step.transaction = number_of(event, TRANSACTION);
-                        let content = event.details.get(STORED).and_then(Value::as_str);
-                        found.step.content = content.map(str::to_owned);
                         return ControlFlow::Break(());
                     }
                 }
@@ -192,40 +181,5 @@ impl Registry {
         };
         let found: Found = self.look_back(wanted, each).await?;
         Ok((!found.is_lost).then_some(found.step))
-    }
-
-    /// The digest of what was archived of the key of a certificate, by the event of its issuing; `None` where the log was lost
-    /// since.
-    pub(crate) async fn archived_digest(
-        &self,
-        serial: &str,
-    ) -> Result<Option<String>, RegistryError> {
-        #[derive(Default)]
-        struct Found {
-            digest: String,
-            is_lost: bool,
-        }
-        let wanted = vec![field("serial", serial), field("action", LOSS)];
-        let serial = serial.to_owned();
-        let each = move |found: &mut Found, logged: Logged| {
-            let event = &logged.event;
-            let text = |name: &str| event.details.get(name).and_then(Value::as_str);
-            found.is_lost = is_loss(&logged);
-            let is_issue = logged.is_own
-                && event.action == "certificate.issue"
-                && event.outcome == Outcome::Ok
-                && text("serial") == Some(&serial);
-            if is_issue {
-                text(DIGEST)
-                    .unwrap_or_default()
-                    .clone_into(&mut found.digest);
-            }
-            match found.is_lost || is_issue {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            }
-        };
-        let found: Found = self.look_back(wanted, each).await?;
-        Ok((!found.is_lost).then_some(found.digest))
     }
 }

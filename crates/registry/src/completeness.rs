@@ -13,6 +13,7 @@ mod tracked;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use approval::{Act, Policy, RecordedApproval, act_of};
+use audit::rows::LOSS;
 use audit::{Event, Outcome};
 use error_report::Report;
 use pki::Certificate;
@@ -30,12 +31,11 @@ use self::profiles::Profiles;
 use self::recorded::Recorded;
 use self::tracked::{Archived, CarriedOut, Tracked, transaction_of};
 use crate::archive::DIGEST;
-use crate::by_log::LOSS;
 use crate::origin::OriginKind;
 use crate::profiles::evidence::CHANGE;
 use crate::records::InBook;
 use crate::sha256::sha256;
-use crate::writing::OPEN;
+use crate::writing::{CLOSE, OPEN};
 
 /// Something that the rules do not explain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -131,7 +131,7 @@ impl Completeness {
         }
         match event.action.as_str() {
             "request.interrupted" => self.interrupted(event),
-            OPEN => self.opened(transaction_of(event)),
+            OPEN | CLOSE => self.opened(transaction_of(event)),
             _ if event.outcome != Outcome::Ok => {}
             "certificate.issue" => self.issued(entry, event),
             "authority.activate" => {

@@ -1,16 +1,16 @@
-//! The generations that issue and the profiles that are in force, by the audit log: a start holds the database against it.
+//! The generations that issue, by the audit log: a start holds the database against it.
 //!
 //! Whoever can write to the database, or put an older copy of it back, could have an authority issue without the approvals of
-//! its act, or by a profile that was replaced. The log says which generation was put to use last (`authority.activate`), and by
-//! which request, whose approvals it has with their signatures, which profile was changed last (`profile.change`), and what was
-//! revoked ([`refused_log`](crate::refused_log)). At the first start, from time to time, and after each change of a generation,
-//! `authority.issuing` says so of all of them: a start reads backwards no further than to the newest of these, and to the beginning of requests that
-//! it has to verify.
+//! its act. The log says which generation was put to use last (`authority.activate`), and by which request, whose approvals it
+//! has with their signatures. From time to time, and after each change of a generation, `authority.issuing` says so of all of
+//! them, and what [rows](crate::rows_log) there are: a start reads backwards no further than to the newest of these, and to the
+//! beginning of requests that it has to verify.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use approval::{Act, Policy, RecordedApproval};
+use audit::rows::{LOSS, ROWS, TRANSACTION};
 use audit::{Actor, AuditError, Event, Leaf, Outcome, View};
 use pki::cert;
 use pki::name::Subject;
@@ -18,44 +18,22 @@ use pki::profile::CaKind;
 use serde_json::Value;
 use time::OffsetDateTime;
 
-use crate::by_log::LOSS;
-use crate::contradiction::Contradiction;
 use crate::generation::AuthorityId;
-use crate::profiles::evidence::CHANGE;
-use crate::refused_log::{NotedRefused, RefusedSince};
-use crate::writing::{OPEN, TRANSACTION};
+use crate::writing::OPEN;
 use crate::{Registry, RegistryError};
 
 /// Entries of the log that a start reads before it records once more which generations issue. Our choice: reading so many takes
 /// a fraction of a second.
 const NOTED_EVERY: u64 = 1 << 14;
-const NOTED: &str = "authority.issuing";
+pub(crate) const NOTED: &str = "authority.issuing";
 const ACTIVATED: &str = "authority.activate";
-/// Beginnings of actions that say what issues, is in force, or is refused.
-const DECIDING: [&str; 10] = [
-    NOTED,
-    ACTIVATED,
-    CHANGE,
-    OPEN,
-    LOSS,
-    "certificate.revoke",
-    "person.",
-    "device.",
-    "gateway.",
-    "server.",
-];
-/// The detail of [`NOTED`] with names and digests of the profiles that were put in force.
-const PROFILES: &str = "profiles";
-
+/// Beginnings of actions that say what issues.
+const DECIDING: [&str; 4] = [NOTED, ACTIVATED, OPEN, LOSS];
 /// What of the log decides, newest first.
 #[derive(Default)]
 struct Found {
     /// What was noted last; where the log has no note, the first generations. A kind that is missing is not known.
     noted: Option<BTreeMap<CaKind, AuthorityId>>,
-    /// Digests of the profiles of then, by name; `None` where that is not known.
-    profiles: Option<BTreeMap<String, String>>,
-    /// Revocations and refused holders of then.
-    refused: Option<NotedRefused>,
     events: Vec<Event>,
     /// Requests of which not all is read yet.
     wanted: BTreeSet<String>,
@@ -100,7 +78,6 @@ impl Found {
         if found.noted.is_none() {
             let first = CaKind::ALL.map(|kind| (kind, AuthorityId::first(kind)));
             found.noted = Some(first.into());
-            found.profiles = Some(BTreeMap::new());
         }
         Ok(found)
     }
@@ -139,8 +116,6 @@ impl Found {
         match action {
             NOTED if of_registry => {
                 self.noted = Some(noted(&event));
-                self.profiles = text(&event, PROFILES).map(noted_profiles);
-                self.refused = NotedRefused::of_event(&event);
             }
             LOSS if event.role == "site" => self.noted = Some(BTreeMap::new()),
             OPEN if of_registry => self.events.push(event),
@@ -181,26 +156,6 @@ impl Found {
         let events = self.effective().into_iter();
         let events = events.filter(|event| event.action == ACTIVATED);
         events.filter_map(takeover).collect()
-    }
-
-    /// Digests of the profiles that were changed since the note, by name: the newest one of each.
-    fn profile_changes(&self) -> BTreeMap<String, String> {
-        let change = |event: &Event| {
-            let name = event.resource.strip_prefix("profile/")?;
-            Some((name.to_owned(), text(event, "sha256")?.to_owned()))
-        };
-        let events = self.effective().into_iter();
-        let events = events.filter(|event| event.action == CHANGE);
-        events.filter_map(change).collect()
-    }
-
-    /// Revocations and refused holders since the note.
-    fn refused_since(&self) -> RefusedSince {
-        let mut since = RefusedSince::default();
-        for event in self.effective() {
-            since.take(event);
-        }
-        since
     }
 
     /// Approvals of a takeover that `request` had when it was carried out, with their times, by approver.
@@ -244,22 +199,11 @@ fn noted(event: &Event) -> BTreeMap<CaKind, AuthorityId> {
     CaKind::ALL.into_iter().filter_map(of_kind).collect()
 }
 
-/// Profiles as a note has them.
-fn noted_profiles(text: &str) -> BTreeMap<String, String> {
-    let pairs = text.split_ascii_whitespace();
-    let pairs = pairs.filter_map(|pair| pair.split_once('='));
-    pairs
-        .map(|(name, digest)| (name.to_owned(), digest.to_owned()))
-        .collect()
-}
-
 impl Registry {
-    /// Holds which generations issue, which profiles are in force and what is refused against the log of this site, before anything
-    /// else is done with the registry. Returns whether [`Self::note_issuing`] is due.
+    /// Holds which generations issue against the log of this site, before anything else is done with the registry. Returns whether [`Self::note_issuing`] is due.
     ///
     /// # Errors
-    /// [`RegistryError::NotByLog`], [`RegistryError::NotApproved`] or [`RegistryError::Contradiction`], and the site must not
-    /// issue; [`RegistryError::Log`].
+    /// [`RegistryError::NotByLog`] or [`RegistryError::NotApproved`], and the site must not issue; [`RegistryError::Log`].
     pub async fn check_issuing(&self, log: View) -> Result<bool, RegistryError> {
         let read = self.inner.pool.run(move || Found::read(&log));
         let read = read.await.map_err(|_| RegistryError::Interrupted)?;
@@ -280,36 +224,8 @@ impl Registry {
                 _ => {}
             }
         }
-        self.check_profiles(&found)?;
-        let refused = self.refused().await?;
-        match refused.check(found.refused.as_ref(), &found.refused_since()) {
-            Ok(()) => {}
-            // Earlier versions wrote no such note, and may have left events of what had no effect. A new site writes one at once.
-            Err(other) if found.refused.is_none() => {
-                tracing::warn!(%other, "an earlier version wrote this log, so that it is not held against the database");
-            }
-            Err(other) => return Err(other.into()),
-        }
-        Ok(found.entries > NOTED_EVERY || found.refused.is_none())
-    }
-
-    fn check_profiles(&self, found: &Found) -> Result<(), RegistryError> {
-        let rows = self.inner.profiles.digests();
-        let changes = found.profile_changes();
-        let is_whole = found.profiles.is_some();
-        let mut logged = found.profiles.clone().unwrap_or_default();
-        logged.extend(changes);
-        // Where all of them are known, there are no others.
-        let extra = rows
-            .keys()
-            .filter(|name| is_whole && !logged.contains_key(*name));
-        let other = logged
-            .iter()
-            .filter(|(name, digest)| rows.get(*name) != Some(*digest));
-        match extra.chain(other.map(|(name, _)| name)).next() {
-            Some(name) => Err(Contradiction::Profile(name.clone()).into()),
-            None => Ok(()),
-        }
+        let noted = found.noted.unwrap_or_default();
+        Ok(found.entries > NOTED_EVERY || noted.len() < CaKind::ALL.len())
     }
 
     fn check_takeover(&self, found: &Found, one: &Takeover) -> Result<(), RegistryError> {
@@ -358,25 +274,22 @@ impl Registry {
             && users.any(|one| cert::is_signed_by(&certificate, one.certificate()))
     }
 
-    /// Records which generations issue, which profiles are in force and what is refused.
+    /// Records which generations issue, and what rows there are.
     ///
     /// # Errors
     /// [`RegistryError::Audit`], [`RegistryError::Store`].
     pub async fn note_issuing(&self, now: OffsetDateTime) -> Result<(), RegistryError> {
-        // What is revoked meanwhile has its event after this one.
-        let turn = self.inner.turn.wait().await;
+        let mut turn = self.inner.turn.wait().await;
+        let (committed, rows) = self.committed(&mut turn).await?;
         let who = Actor::service("registry");
         let mut event = Event::new(now, who, NOTED, "authorities", Outcome::Ok);
         let standings = self.standings();
         for kind in CaKind::ALL {
             event = event.with_detail(kind.name(), standings.issuing(kind)?.to_string());
         }
-        let profiles = self.inner.profiles.digests().into_iter();
-        let profiles: Vec<_> = profiles
-            .map(|(name, digest)| format!("{name}={digest}"))
-            .collect();
-        event = event.with_detail(PROFILES, profiles.join(" "));
-        let event = self.refused().await?.told(event);
+        event = event
+            .with_detail(TRANSACTION, committed)
+            .with_detail(ROWS, rows.sha256());
         self.record_in_turn(turn, self.told(vec![event])).await?;
         Ok(())
     }

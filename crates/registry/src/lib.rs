@@ -94,10 +94,10 @@ mod origin;
 mod profiles;
 mod protocol;
 mod records;
-mod refused_log;
 mod requests;
 mod revoke;
 mod rollover;
+mod rows_log;
 pub mod scep;
 mod schema;
 mod sealing;
@@ -306,7 +306,7 @@ impl Registry {
             false => Acme::default(),
         };
         let file = directory.join("registry.sqlite");
-        let sql = Sql::open(&file, schema::MIGRATIONS).await?;
+        let sql = Sql::open_watched(&file, schema::MIGRATIONS, rows_log::WATCHED).await?;
         let people = sql.with_own_readers(&file).await?;
         let registry = Self {
             inner: Arc::new(Inner {
@@ -345,7 +345,11 @@ impl Registry {
         registry.load_authorities(issuing_passphrase, now).await?;
         registry.take_root_list(now)?;
         // Steps of requests that the last run began and did not end.
-        registry.settle_writing(now).await?;
+        if let Err(error) = registry.settle_writing(now).await {
+            // A profile that was changed is named.
+            registry.load_profiles().await?;
+            return Err(error);
+        }
         registry.settle_steps(now).await?;
         registry.load_profiles().await?;
         registry.load_revocations().await?;
@@ -445,10 +449,10 @@ impl Registry {
     }
 
     /// Ends all use of the database.
-    pub async fn close(&self) {
+    pub async fn close(&self, now: OffsetDateTime) {
         let turn = self.inner.turn.wait().await;
         // Without this note the next run records which transactions took effect, which holds as well.
-        if let Err(error) = self.end_writing(&turn).await {
+        if let Err(error) = self.end_writing(turn, now).await {
             tracing::debug!(error = %error_report::Report(&error), "the end is not noted");
         }
         self.inner.people.close().await;

@@ -241,13 +241,13 @@ impl Registry {
         }))
     }
 
-    /// Renews every authority's list of which half the life is over, or which is not
-    /// complete: because an earlier attempt failed, or because another process (the command line)
-    /// revoked something, which then takes effect here too. Cheap; call it every few seconds.
+    /// Renews every authority's list of which half the life is over, or which is not complete because an earlier attempt
+    /// failed. Cheap; call it every few seconds.
     ///
     /// # Errors
-    /// [`RegistryError`]; lists not reached remain as they are.
+    /// [`RegistryError`]; lists not reached remain as they are. All do where somebody else changed the database.
     pub async fn refresh_crls(&self, now: OffsetDateTime) -> Result<(), RegistryError> {
+        self.check_alone().await?;
         self.list_superseded(now).await?;
         let mut outcome = Ok(());
         let held = self.held();

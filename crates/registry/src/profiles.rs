@@ -57,14 +57,6 @@ impl Profiles {
         all.get(name).cloned()
     }
 
-    /// Digests of the files, by name.
-    pub(crate) fn digests(&self) -> BTreeMap<String, String> {
-        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        all.values()
-            .map(|one| (one.record.name.clone(), one.record.sha256.clone()))
-            .collect()
-    }
-
     fn put(&self, one: InForce) {
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         all.insert(one.record.name.clone(), one);
@@ -339,23 +331,26 @@ impl Registry {
         let mut events = vec![event];
         let finished = self.finish_in(&mut tx, warrant, &record.sha256, now);
         events.extend(finished.await?);
-        let recorded = tx.record(events).await?;
-        let entry = recorded.first().map(|recorded| recorded.leaf_index);
-        let entry = entry.and_then(|index| i64::try_from(index).ok());
         sqlx::query(
-            "INSERT INTO profiles (name, definition, request, changed_at, changed_nanos, entry)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+            "INSERT INTO profiles (name, definition, request, changed_at, changed_nanos)
+             VALUES (?1, ?2, ?3, ?4, ?5)
              ON CONFLICT (name) DO UPDATE SET definition = ?2, request = ?3, changed_at = ?4,
-                 changed_nanos = ?5, entry = ?6",
+                 changed_nanos = ?5",
         )
         .bind(&record.name)
         .bind(text)
         .bind(request)
         .bind(now.unix_timestamp())
         .bind(now.nanosecond())
-        .bind(entry)
         .execute(&mut **tx)
         .await?;
+        let recorded = tx.record(events).await?;
+        let entry = recorded.first().map(|recorded| recorded.leaf_index);
+        sqlx::query("UPDATE profiles SET entry = ? WHERE name = ?")
+            .bind(entry.and_then(|index| i64::try_from(index).ok()))
+            .bind(&record.name)
+            .execute(&mut **tx)
+            .await?;
         // Before anybody else may write: no certificate by the former file has its event after this one's.
         tx.commit_then(|| self.inner.profiles.put(new)).await?;
         Ok(record)

@@ -12,17 +12,26 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
+use audit::rows::{ROWS, TRANSACTION};
 use audit::{Actor, Event, Outcome, Recorded};
 use store::sqlx::{self, Sqlite, Transaction};
+use store::{FollowedRows, SetHash, Sql, StoreError};
 use time::OffsetDateTime;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
+use crate::contradiction::Contradiction;
+use crate::issuing_log::NOTED;
 use crate::{Registry, RegistryError};
 
-/// The detail of events that names their transaction.
-pub(crate) const TRANSACTION: &str = "transaction";
 /// The action of the event that says which transactions took effect.
 pub(crate) const OPEN: &str = "registry.open";
+/// That of the event at an orderly end: all that was recorded took effect.
+pub(crate) const CLOSE: &str = "registry.close";
+
+/// Tells that an event was recorded while no transaction was under way: what it says of the database is so.
+pub(crate) fn is_settled(event: &Event) -> bool {
+    [OPEN, CLOSE, NOTED].contains(&event.action.as_str())
+}
 
 /// The turn to write: whoever has it is the only one between two commits.
 #[derive(Clone, Default)]
@@ -34,6 +43,7 @@ struct Written {
     is_open: bool,
     /// The newest transaction with events, committed or not.
     recorded: i64,
+    rows: FollowedRows,
 }
 
 /// The right to begin a transaction.
@@ -52,6 +62,8 @@ pub(crate) struct Writing {
     number: i64,
     /// Events name this transaction. Its number alone does not say so: that of one that failed is used again.
     has_events: bool,
+    /// The rows with what the events tell of.
+    rows: SetHash,
     /// Says that the transaction before this one failed after its events; to be recorded before those of this one.
     failed: Option<Event>,
     /// Away while events are recorded: a thread that records for somebody who has gone keeps it until it is through.
@@ -74,8 +86,8 @@ impl DerefMut for Writing {
 }
 
 impl Writing {
-    /// Records events of what this transaction changes, in their order; they are durable on return. Gives their places in the
-    /// log.
+    /// Records events of what this transaction has changed, in their order; they are durable on return. Gives their places in
+    /// the log. Nothing more is changed after the last events.
     pub(crate) async fn record(
         &mut self,
         events: Vec<Event>,
@@ -92,12 +104,17 @@ impl Writing {
         if events.is_empty() {
             return Ok(Vec::new());
         }
+        Sql::take_changes(&mut self.tx, &mut self.rows).await?;
+        let rows = self.rows.sha256();
         let mut turn = self.turn.take().ok_or(RegistryError::Interrupted)?;
         turn.0.recorded = self.number;
         self.has_events = true;
         let number = self.number;
         let numbered = |event: Event| event.with_detail(TRANSACTION, number);
-        let numbered = events.into_iter().map(numbered);
+        let mut numbered: Vec<Event> = events.into_iter().map(numbered).collect();
+        if let Some(last) = numbered.pop() {
+            numbered.push(last.with_detail(ROWS, rows));
+        }
         let failed = self.failed.take();
         let before = usize::from(failed.is_some());
         let events = failed.into_iter().chain(numbered).collect();
@@ -114,8 +131,9 @@ impl Writing {
 
     /// Commits, and does `then` before anybody else may write.
     pub(crate) async fn commit_then(mut self, then: impl FnOnce()) -> Result<(), RegistryError> {
-        if self.turn.is_none() {
-            return Err(RegistryError::Interrupted);
+        let mut turn = self.turn.take().ok_or(RegistryError::Interrupted)?;
+        if Sql::take_changes(&mut self.tx, &mut self.rows).await? {
+            return Err(StoreError::Unfollowed.into());
         }
         if self.has_events {
             sqlx::query("UPDATE writing SET committed = ?")
@@ -123,7 +141,9 @@ impl Writing {
                 .execute(&mut *self.tx)
                 .await?;
         }
+        turn.0.rows.forget();
         self.tx.commit().await?;
+        turn.0.rows.committed(self.rows);
         then();
         Ok(())
     }
@@ -154,35 +174,89 @@ impl Registry {
         let committed: i64 = sqlx::query_scalar("SELECT committed FROM writing")
             .fetch_one(&mut *tx)
             .await?;
+        let rows = self.rows_at_begin(&mut tx, &mut turn).await?;
+        let failed = turn.0.recorded > committed;
         Ok(Writing {
             tx,
             number: committed.saturating_add(1),
             has_events: false,
-            failed: (turn.0.recorded > committed).then(|| opened(committed, now)),
+            failed: failed.then(|| settled(OPEN, committed, &rows, now)),
+            rows,
             turn: Some(turn),
             registry: self.clone(),
         })
     }
 
-    /// Says which transactions of the run before took effect, unless it wrote nothing or [ended](Self::close) in order.
+    /// Refuses a database to which somebody else wrote since this process opened it, unless the rows are the same. Cheap while
+    /// nobody did.
+    pub(crate) async fn check_alone(&self) -> Result<(), RegistryError> {
+        let mut turn = self.inner.turn.wait().await;
+        self.committed(&mut turn).await?;
+        Ok(())
+    }
+
+    /// The number of the newest transaction with events that was committed, and the rows.
+    pub(crate) async fn committed(&self, turn: &mut Turn) -> Result<(i64, SetHash), RegistryError> {
+        let mut tx = self.inner.sql.write().await?;
+        let committed = sqlx::query_scalar("SELECT committed FROM writing")
+            .fetch_one(&mut *tx)
+            .await?;
+        let rows = self.rows_at_begin(&mut tx, turn).await?;
+        Ok((committed, rows))
+    }
+
+    async fn rows_at_begin(
+        &self,
+        tx: &mut Transaction<'static, Sqlite>,
+        turn: &mut Turn,
+    ) -> Result<SetHash, RegistryError> {
+        match turn.0.rows.at_begin(&self.inner.sql, tx).await {
+            Err(StoreError::Changed { found, known }) => Err(Contradiction::Rows {
+                database: found,
+                log: known,
+            }
+            .into()),
+            rows => Ok(rows?),
+        }
+    }
+
+    /// Holds the rows against the log, and says which transactions of the run before took effect, unless it wrote nothing or
+    /// [ended](Self::close) in order.
     pub(crate) async fn settle_writing(&self, now: OffsetDateTime) -> Result<(), RegistryError> {
-        let (committed, open): (i64, bool) = sqlx::query_as("SELECT committed, open FROM writing")
+        let mut turn = self.inner.turn.wait().await;
+        let open: bool = sqlx::query_scalar("SELECT open FROM writing")
             .fetch_one(self.inner.sql.read())
             .await?;
+        let (committed, rows) = self.committed(&mut turn).await?;
         self.check_not_older(committed).await?;
-        match open {
-            true => self.record(opened(committed, now)).await,
+        let is_known = self.check_rows(&rows).await?;
+        match open || !is_known {
+            true => self.record(settled(OPEN, committed, &rows, now)).await,
             false => Ok(()),
         }
     }
 
     /// Notes that all that was recorded took effect, if it did; nobody writes any more.
-    pub(crate) async fn end_writing(&self, turn: &Turn) -> Result<(), RegistryError> {
+    pub(crate) async fn end_writing(
+        &self,
+        turn: Turn,
+        now: OffsetDateTime,
+    ) -> Result<(), RegistryError> {
+        if !turn.0.is_open {
+            return Ok(());
+        }
+        let Some(rows) = turn.0.rows.known() else {
+            return Ok(());
+        };
         let mut tx = self.inner.sql.write().await?;
-        sqlx::query("UPDATE writing SET open = 0 WHERE committed >= ?")
-            .bind(turn.0.recorded)
-            .execute(&mut *tx)
-            .await?;
+        let ended = sqlx::query_scalar(
+            "UPDATE writing SET open = 0 WHERE committed >= ? RETURNING committed",
+        );
+        let ended = ended.bind(turn.0.recorded).fetch_optional(&mut *tx);
+        if let Some(committed) = ended.await? {
+            let event = settled(CLOSE, committed, rows, now);
+            self.record_in_turn(turn, vec![event]).await?;
+        }
         Ok(tx.commit().await?)
     }
 
@@ -202,14 +276,11 @@ impl Registry {
     }
 }
 
-fn opened(committed: i64, now: OffsetDateTime) -> Event {
-    Event::new(
-        now,
-        Actor::service("registry"),
-        OPEN,
-        "registry",
-        Outcome::Ok,
-    )
-    .with_reason("of what was recorded before, transactions with higher numbers have no effect")
-    .with_detail(TRANSACTION, committed)
+/// An event that says which transactions took effect, and what rows there are.
+fn settled(action: &str, committed: i64, rows: &SetHash, now: OffsetDateTime) -> Event {
+    let actor = Actor::service("registry");
+    Event::new(now, actor, action, "registry", Outcome::Ok)
+        .with_reason("of what was recorded before, transactions with higher numbers have no effect")
+        .with_detail(TRANSACTION, committed)
+        .with_detail(ROWS, rows.sha256())
 }

@@ -20,10 +20,14 @@
 
 mod clock;
 mod objects;
+mod set_hash;
 mod sql;
+mod watched;
 
 pub use clock::{ClockBehind, ClockFloor};
 pub use objects::{ObjectId, ObjectIdError, Objects};
+pub use set_hash::SetHash;
 pub use sql::{Migration, Sql, StoreError};
 /// The SQL library, so that users of [`Sql`] need no version of their own.
 pub use sqlx;
+pub use watched::{FollowedRows, Watched};

@@ -4,9 +4,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use sqlx::sqlite::{
-    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
+    SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
+    SqliteSynchronous,
 };
-use sqlx::{Sqlite, Transaction};
+use sqlx::{Connection as _, Sqlite, Transaction};
+
+use crate::watched::{Watched, check_schema, watch};
 
 /// One step of a schema: statements that bring version `version - 1` to `version`.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +34,20 @@ pub enum StoreError {
         /// The newest version this program can read.
         known: i64,
     },
+    /// Somebody else changed the schema of a [watched](Sql::open_watched) file.
+    #[error("{0} in the database is not what this program makes: its schema was changed")]
+    Schema(String),
+    /// Somebody else wrote to the file while this program had it open.
+    #[error(
+        "the database was changed by something else than this program: its rows have the SHA-256 {found}, and had {known}"
+    )]
+    Changed { found: String, known: String },
+    /// Guards against an error of this program; nothing of the transaction took effect.
+    #[error("rows of the database would change without an event that tells of it")]
+    Unfollowed,
+    /// The library for ciphers failed.
+    #[error("rows cannot be hashed")]
+    Hash,
 }
 
 /// A SQLite database: one writer, several readers.
@@ -42,6 +59,7 @@ pub enum StoreError {
 pub struct Sql {
     readers: SqlitePool,
     writer: SqlitePool,
+    watched: &'static [Watched],
 }
 
 /// Enough for the pages of a portal; readers beyond it wait for their turn.
@@ -58,11 +76,43 @@ impl Sql {
     /// # Errors
     /// [`StoreError::TooNew`] for a file of a later program; [`StoreError::Database`] otherwise.
     pub async fn open(path: &Path, migrations: &[Migration]) -> Result<Self, StoreError> {
+        Self::open_watched(path, migrations, &[]).await
+    }
+
+    /// The same, where all changes of some tables are followed, and the schema must be what `migrations` make.
+    ///
+    /// # Errors
+    /// As [`Self::open`], and [`StoreError::Schema`].
+    pub async fn open_watched(
+        path: &Path,
+        migrations: &[Migration],
+        watched: &'static [Watched],
+    ) -> Result<Self, StoreError> {
         let options = options(path);
-        let writer = pool(1).connect_with(options.clone()).await?;
-        migrate(&writer, migrations).await?;
+        let mut connection = SqliteConnection::connect_with(&options).await?;
+        migrate(&mut connection, migrations).await?;
+        let mut pool = pool(1);
+        if !watched.is_empty() {
+            check_schema(&mut connection, migrations).await?;
+            // One that has followed the changes so far is not given up as long as it works.
+            pool = pool
+                .idle_timeout(None)
+                .max_lifetime(None)
+                .after_connect(move |connection, _| Box::pin(watch(connection, watched)));
+        }
+        let writer = pool.connect_with(options.clone()).await?;
+        connection.close().await?;
         let readers = readers(options).await?;
-        Ok(Self { readers, writer })
+        Ok(Self {
+            readers,
+            writer,
+            watched,
+        })
+    }
+
+    /// The tables that are followed.
+    pub(crate) const fn watched(&self) -> &'static [Watched] {
+        self.watched
     }
 
     /// The same database with read-only connections of its own: whoever reads by these does not
@@ -74,6 +124,7 @@ impl Sql {
         Ok(Self {
             readers: readers(options(path)).await?,
             writer: self.writer.clone(),
+            watched: self.watched,
         })
     }
 
@@ -136,8 +187,11 @@ fn pool(connections: u32) -> SqlitePoolOptions {
         .test_before_acquire(false)
 }
 
-async fn migrate(pool: &SqlitePool, migrations: &[Migration]) -> Result<(), StoreError> {
-    let mut tx = pool.begin_with("BEGIN IMMEDIATE").await?;
+pub(crate) async fn migrate(
+    connection: &mut SqliteConnection,
+    migrations: &[Migration],
+) -> Result<(), StoreError> {
+    let mut tx = connection.begin_with("BEGIN IMMEDIATE").await?;
     let found: i64 = sqlx::query_scalar("PRAGMA user_version")
         .fetch_one(&mut *tx)
         .await?;

@@ -71,7 +71,7 @@ pub(crate) async fn run(args: &Demo, json: bool) -> Outcome {
         Err(failure) => {
             tunnel.into_iter().for_each(Tunnel::end);
             running.stop_token().cancel();
-            let stopped = running.until_stopped().await;
+            let stopped = running.until_stopped(&site).await;
             return Err(failure).or_else(|failure: Failure| stopped.and(Err(failure)));
         }
     };
@@ -97,7 +97,7 @@ pub(crate) async fn run(args: &Demo, json: bool) -> Outcome {
     if args.once {
         running.stop_token().cancel();
     }
-    let outcome = running.until_stopped().await;
+    let outcome = running.until_stopped(&site).await;
     tunnel.into_iter().for_each(Tunnel::end);
     outcome
 }

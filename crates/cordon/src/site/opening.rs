@@ -9,12 +9,12 @@ use access::PolicyDecisionPoint;
 use access_cedar::CedarRules;
 use audit::SharedLog;
 use centre::{Centre, Limits, Units};
-use directory::Directory;
+use directory::{Directory, DirectoryError};
 use pool::{Pool, Share};
 use registry::{
     AuthorityId, AuthorityRecord, ListedPerson, Passphrases, PersonLookup, Registry, RegistryError,
 };
-use store::ClockFloor;
+use store::{ClockFloor, StoreError};
 use time::OffsetDateTime;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
@@ -30,6 +30,11 @@ use crate::failure::{OrHint as _, Outcome};
 use crate::last_checkpoint;
 use crate::registration::subject_of;
 use crate::trust_bundle::Bundles;
+
+/// What to do about a database with other rows than the log has.
+const CHANGED: &str = "the database was changed by somebody else: keep it for an examination, bring back the newest copy of the data \
+    folder, and look at the log with `cordon pki audit`; where no copy is newer, `cordon audit accept-loss --data DIR --reason TEXT` \
+    has the databases count";
 
 impl Site {
     /// Opens the site of `args` for a command, making it when the folder is empty.
@@ -98,12 +103,15 @@ impl Site {
         last_checkpoint::check_index(&data, entries, issued.then_some(0), "the registry")?;
         let file = data.join("directory.sqlite");
         let audit_pool = Pool::new(Share::Audit);
-        let directory =
-            Directory::open(&file, role(&audit, "directory")?, audit_pool.clone()).await;
-        let directory = directory.or_hint(
-            format!("cannot open {}", file.display()),
-            "check the folder's rights",
-        )?;
+        let sink = role(&audit, "directory")?;
+        let directory = Directory::open(&file, sink, audit_pool.clone(), now).await;
+        let hint = match &directory {
+            Err(DirectoryError::Store(StoreError::Changed { .. } | StoreError::Schema(_))) => {
+                CHANGED
+            }
+            _ => "check the folder's rights",
+        };
+        let directory = directory.or_hint(format!("cannot open {}", file.display()), hint)?;
         report_flawed(&directory).await;
         let registry = registry.with_people(people(&directory, &config));
 
@@ -291,11 +299,9 @@ async fn open_registry(
         Err(
             RegistryError::ProfileNotApproved(_)
             | RegistryError::ProfileMissing(_)
-            | RegistryError::Contradiction(_),
-        ) => {
-            "the database was changed by somebody else: bring back registry.sqlite from a copy, and look at the log with \
-             `cordon pki audit`"
-        }
+            | RegistryError::Contradiction(_)
+            | RegistryError::Store(StoreError::Schema(_)),
+        ) => CHANGED,
         _ => "check the passphrase and the folder pki",
     };
     let registry = registry.or_hint("cannot open the certificate authorities", hint)?;

@@ -62,6 +62,11 @@ impl Registry {
                 false => Err(AcmeRefusal::OrderNotReady.into()),
             };
         }
+        // What an order names was right when it was asked for; its row is held against nothing.
+        let is_allowed = |name| invitation.names.contains(name);
+        if order.names.is_empty() || !order.names.iter().all(is_allowed) {
+            return Err(AcmeRefusal::OrderNotReady.into());
+        }
         let issued = match invitation.used {
             None => {
                 let csr = CertificationRequest::Pkcs10(request);

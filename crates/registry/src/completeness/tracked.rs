@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 
 use approval::Act;
 use audit::Event;
+use audit::rows::TRANSACTION;
 use serde_json::Value;
 use time::OffsetDateTime;
-
-use crate::writing::TRANSACTION;
 
 /// A request by its events.
 #[derive(Default)]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use audit::{Actor, Event, Outcome};
 use pki::crl::{RevocationReason, RevokedEntry};
 use pki::status::Revocation;
 use store::sqlx::sqlite::SqliteRow;
@@ -106,7 +107,7 @@ impl Registry {
         id: AuthorityId,
         now: OffsetDateTime,
     ) -> Result<i64, RegistryError> {
-        let mut tx = self.inner.sql.write().await?;
+        let mut tx = self.write(now).await?;
         let number: i64 = sqlx::query_scalar(
             "INSERT INTO crl_numbers (authority, number) VALUES (?1, ?2)
              ON CONFLICT (authority) DO UPDATE SET number = max(number + 1, excluded.number)
@@ -114,9 +115,9 @@ impl Registry {
         )
         .bind(id.to_string())
         .bind(now.unix_timestamp().max(1))
-        .fetch_one(&mut *tx)
+        .fetch_one(&mut **tx)
         .await?;
-        sqlx::query(
+        let listed = sqlx::query(
             "UPDATE revoked SET listed = ?2, shard = (SELECT i.shard FROM issued i
                  WHERE i.authority = revoked.authority AND i.serial = revoked.serial)
              WHERE authority = ?1 AND generation = ?3 AND listed IS NULL",
@@ -124,8 +125,18 @@ impl Registry {
         .bind(id.kind().name())
         .bind(number)
         .bind(id.generation())
-        .execute(&mut *tx)
-        .await?;
+        .execute(&mut **tx)
+        .await?
+        .rows_affected();
+        if listed > 0 {
+            let actor = Actor::service("registry");
+            let list = format!("revocation-list/{id}");
+            let event = Event::new(now, actor, "revocation-list.add", list, Outcome::Ok)
+                .with_reason("the next lists are the first that have these certificates")
+                .with_detail("number", number)
+                .with_detail("certificates", listed);
+            tx.record(vec![event]).await?;
+        }
         tx.commit().await?;
         Ok(number)
     }
@@ -315,8 +326,8 @@ impl Registry {
         if waiting == 0 {
             return Ok(());
         }
-        let mut tx = self.inner.sql.write().await?;
-        sqlx::query(
+        let mut tx = self.write(now).await?;
+        let revoked = sqlx::query(
             "INSERT INTO revoked (authority, serial, at, reason, generation)
              SELECT i.authority, i.serial, i.superseded_at, ?1, i.generation FROM issued i
              WHERE i.unlisted = 1 AND i.superseded_at <= ?2 AND NOT EXISTS (
@@ -324,12 +335,24 @@ impl Registry {
         )
         .bind(RevocationReason::Superseded.name())
         .bind(due)
-        .execute(&mut *tx)
-        .await?;
+        .execute(&mut **tx)
+        .await?
+        .rows_affected();
         sqlx::query("UPDATE issued SET unlisted = 0 WHERE unlisted = 1 AND superseded_at <= ?")
             .bind(due)
-            .execute(&mut *tx)
+            .execute(&mut **tx)
             .await?;
+        let actor = Actor::service("registry");
+        let event = Event::new(
+            now,
+            actor,
+            "revocation-list.add-superseded",
+            "registry",
+            Outcome::Ok,
+        )
+        .with_reason("what was superseded long enough ago comes onto the lists")
+        .with_detail("certificates", revoked);
+        tx.record(vec![event]).await?;
         tx.commit().await?;
         Ok(())
     }

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 
 use access::{PersonRecord, Role};
 use approval::{Act, Approval, People, Request, State};
+use audit::rows::TRANSACTION;
 use audit::{Event, Outcome};
 use pki::cert;
 use pki::path::Purpose;
@@ -24,7 +25,6 @@ use time::OffsetDateTime;
 
 use super::{InForce, ProfileRecord};
 use crate::requests::RequestError;
-use crate::writing::TRANSACTION;
 use crate::{Approvals, Registry, RegistryError};
 
 /// The action of the event of a change.

@@ -15,7 +15,7 @@ use time::OffsetDateTime;
 
 use super::error::RequestError;
 use super::records::Wanted;
-use super::steps::{Turn, told};
+use super::steps::Turn;
 use super::store::{Beside, check_version, request_in, write};
 use crate::warrant::{Basis, Warrant, authority_of};
 use crate::{Approvals, Issued, Order, Registry, RegistryError};
@@ -176,16 +176,17 @@ impl Registry {
             return Err(RequestError::from(RegistryError::NotCovered("act")).into());
         };
         let step = transition.next().act().name();
-        // What it does has a database of its own: the event is recorded outside of this one's transactions.
-        let (event, next) = told(transition)?;
-        self.record(event).await.map_err(RequestError::from)?;
+        let (event, next) = transition.into_parts();
+        let mut tx = self.write(now).await.map_err(RequestError::from)?;
+        write(&mut tx, &next, step, &by, Beside::default(), now).await?;
+        tx.record(vec![event]).await.map_err(RequestError::from)?;
+        // What it does has a database of its own: done between the event and the end of this one's transaction.
         if let Err(error) = act.await {
+            drop(tx);
             // The event is recorded: that it did not come to its end, too, and at once.
             self.settle_steps(now).await?;
             return Err(CarryError::Act(error));
         }
-        let mut tx = self.inner.sql.write().await.map_err(RequestError::from)?;
-        write(&mut tx, &next, step, &by, Beside::default(), now).await?;
         tx.commit().await.map_err(RequestError::from)?;
         drop(turn);
         Ok(next)
@@ -263,7 +264,7 @@ impl Registry {
         let present = request_in(&mut tx, &turn.id).await?;
         check_version(&mut tx, &present, request.version()).await?;
         drop(tx);
-        self.check_by_log(&present).await?;
+        self.check_rights_unchanged(&present).await?;
         let (makes, step) = (request.version() + 1, authorized.act().name());
         self.note_step(&turn.id, makes, step).await?;
         Ok(Some(turn))
@@ -298,7 +299,7 @@ impl Registry {
             return Ok(None);
         };
         let step = transition.next().act().name();
-        let (event, next) = told(transition)?;
+        let (event, next) = transition.into_parts();
         write(tx, &next, step, &by, Beside::default(), now).await?;
         Ok(Some(event))
     }

@@ -48,19 +48,19 @@ impl Registry {
                 .with_reason("an emergency was not approved by a second person in time")
                 .with_detail("act", act.clone())
                 .with_detail("subject", subject.clone());
-            self.record(event).await?;
+            let mut tx = self.write(now).await?;
+            sqlx::query("UPDATE requests SET alerted = 1 WHERE id = ?")
+                .bind(&id)
+                .execute(&mut **tx)
+                .await?;
+            tx.record(vec![event]).await?;
+            tx.commit().await?;
             tracing::error!(
                 request = id,
                 act,
                 subject,
                 "an emergency was not approved by a second person in time"
             );
-            let mut tx = self.inner.sql.write().await?;
-            sqlx::query("UPDATE requests SET alerted = 1 WHERE id = ?")
-                .bind(&id)
-                .execute(&mut *tx)
-                .await?;
-            tx.commit().await?;
         }
         Ok(())
     }

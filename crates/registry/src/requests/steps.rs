@@ -9,15 +9,11 @@ use tokio::sync::MutexGuard;
 
 use super::error::RequestError;
 use super::records::{MAX_BEGUN_PER_DAY, MAX_OPEN, MAX_OPEN_OF_ONE, MAX_VERSIONS, Wanted};
-use super::store::{Beside, check_version, encode, request_in, write};
-use crate::contradiction::Contradiction;
-use crate::sha256::sha256;
+use super::store::{Beside, check_version, request_in, write};
 use crate::{Registry, RegistryError};
 
 /// The step of the event that says that a step had no effect.
 pub(crate) const INTERRUPTED: &str = "interrupted";
-/// The detail of a step's event with the SHA-256 of the request as it is stored by it.
-pub(crate) const STORED: &str = "stored_sha256";
 /// Random bytes in the identifier of a request.
 const ID_BYTES: usize = 6;
 
@@ -143,7 +139,7 @@ impl Registry {
         let present = request_in(&mut tx, id).await?;
         check_version(&mut tx, &present, shown).await?;
         drop(tx);
-        self.check_by_log(&present).await?;
+        self.check_rights_unchanged(&present).await?;
         if matches!(step, Step::Edit { .. } | Step::Submit) && shown >= MAX_VERSIONS {
             return Err(RequestError::TooManyVersions);
         }
@@ -187,51 +183,31 @@ impl Registry {
         let next = transition.next();
         self.note_step(&next.id().0, next.version(), step).await?;
         let mut tx = self.write(now).await?;
-        let (event, next) = told(transition)?;
+        let (event, next) = transition.into_parts();
         write(&mut tx, &next, step, author.uid(), beside, now).await?;
         tx.record(vec![event]).await?;
         tx.commit().await?;
         Ok(next)
     }
 
-    /// Refuses a request of which the log has another newest step: its row was put back, or made up. So does the change of a
-    /// person's rights that were changed otherwise since it was approved, unless they are as it wants them.
-    pub(super) async fn check_by_log(&self, request: &Request) -> Result<(), RequestError> {
-        let person = match request.act() {
-            Act::ChangePerson { subject, new, .. } => Some((subject, new)),
-            _ => None,
-        };
-        let id = &request.id().0;
-        let uid = person.map(|(uid, _)| uid.as_str());
-        let Some(newest) = self.newest_step(id, uid).await? else {
+    /// Refuses the change of a person's rights that were changed otherwise since it was approved, unless they are as it wants
+    /// them.
+    pub(super) async fn check_rights_unchanged(
+        &self,
+        request: &Request,
+    ) -> Result<(), RequestError> {
+        let Act::ChangePerson { subject, new, .. } = request.act() else {
             return Ok(());
         };
-        if newest.version != request.version() {
-            return Err(RegistryError::from(Contradiction::Request {
-                id: id.clone(),
-                row: request.version(),
-                log: newest.version,
-            })
-            .into());
+        if !matches!(request.state(), State::Approved { .. }) {
+            return Ok(());
         }
-        let stored: Option<Vec<u8>> =
-            sqlx::query_scalar("SELECT content FROM requests WHERE id = ?")
-                .bind(id)
-                .fetch_optional(self.inner.sql.read())
-                .await?;
-        if let (Some(logged), Some(stored)) = (newest.content, stored)
-            && logged != sha256(&stored)
-        {
-            return Err(RegistryError::from(Contradiction::RequestContent(id.clone())).into());
+        let newest = self.newest_step(&request.id().0, Some(subject)).await?;
+        let changed = newest.is_some_and(|newest| newest.rights_changed);
+        match changed && self.rights_of(subject).await?.as_ref() != Some(new) {
+            true => Err(RequestError::OtherRights(subject.clone())),
+            false => Ok(()),
         }
-        if let Some((uid, new)) = person
-            && newest.rights_changed
-            && matches!(request.state(), State::Approved { .. })
-            && self.rights_of(uid).await?.as_ref() != Some(new)
-        {
-            return Err(RequestError::OtherRights(uid.clone()));
-        }
-        Ok(())
     }
 
     /// Writes down which step begins, before anything of it is recorded.
@@ -355,13 +331,6 @@ impl Registry {
         }
         Ok(())
     }
-}
-
-/// The event of a step, with a digest of what will be stored, and that.
-pub(super) fn told(transition: Transition) -> Result<(Event, Request), RequestError> {
-    let (event, next) = transition.into_parts();
-    let stored = encode(&next)?;
-    Ok((event.with_detail(STORED, sha256(&stored)), next))
 }
 
 /// An act that was asked for by password says so, whatever the caller wanted, and is about who asks.

@@ -75,7 +75,7 @@ pub(super) fn decode(content: &[u8]) -> Result<Request, RequestError> {
 }
 
 /// A request as it is stored.
-pub(super) fn encode(request: &Request) -> Result<Vec<u8>, RequestError> {
+fn encode(request: &Request) -> Result<Vec<u8>, RequestError> {
     Ok(serde_json::to_vec(request).map_err(approval::Refusal::from)?)
 }
 

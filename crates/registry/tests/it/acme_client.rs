@@ -296,10 +296,13 @@ pub(crate) fn last_code(world: &World) -> String {
 }
 
 /// Changes the registry's database behind its back.
-pub(crate) async fn execute(world: &World, statement: &'static str) {
+pub(crate) async fn execute(world: &World, statement: &str) {
     let file = SqliteConnectOptions::new().filename(world.folder.path().join("registry.sqlite"));
     let mut sql = SqliteConnection::connect_with(&file).await.unwrap();
-    sqlx::query(statement).execute(&mut sql).await.unwrap();
+    sqlx::query(sqlx::AssertSqlSafe(statement.to_owned()))
+        .execute(&mut sql)
+        .await
+        .unwrap();
 }
 
 /// Rows of a table of the registry.

@@ -37,7 +37,7 @@ fn owned((kind, status): (&str, u16)) -> (String, u16) {
 }
 
 async fn reopened(world: World, config: Config) -> World {
-    world.registry.close().await;
+    world.registry.close(NOW).await;
     let (sink, secret) = (world.audit.clone(), &SECRETS.issuing);
     let opened = Registry::open(world.folder.path(), config, secret, sink, NOW);
     World {
@@ -341,6 +341,25 @@ async fn floods_of_orders_requests_and_renewals_have_their_bounds() {
 }
 
 #[tokio::test]
+async fn order_whose_row_was_changed_gets_no_other_names() {
+    let world = acme_world().await;
+    let client = Client::enrolled(&world.registry, &invite(&world, &[WEB], 1).await).await;
+    for names in ["other.example", "", "web.example other.example"] {
+        let order = client.order(&[WEB]).await.ok();
+        let change = format!("UPDATE acme_orders SET names = '{names}' WHERE serial IS NULL");
+        execute(&world, &change).await;
+        let names: Vec<&str> = names.split_whitespace().collect();
+        let refused = client.finalize(&order, &csr_for(&names, &key())).await;
+        assert_eq!(
+            refused.problem(),
+            owned(("orderNotReady", 403)),
+            "{names:?}"
+        );
+    }
+    client.certificate(&[WEB], &key()).await.unwrap();
+}
+
+#[tokio::test]
 async fn restart_takes_nonces_and_leaves_accounts_and_orders() {
     let world = acme_world().await;
     let invited = invite(&world, &[WEB], 1).await;
@@ -496,13 +515,18 @@ async fn names_in_a_certificate_are_read_once_in_the_life_of_the_process() {
         try_invite(&world, &server(&["web.example"], 0))
             .await
             .unwrap();
-        // What is there by now is known, and not looked at for the next order.
-        execute(&world, "UPDATE issued SET certificate = x'00'").await;
     }
+    // What is there by now is known, and not looked at for the next order.
+    execute(&world, "UPDATE issued SET certificate = x'00'").await;
     for name in ["vpn.example", "vpn-2.example"] {
         let refused = try_invite(&world, &server(&[name], 0)).await;
         assert!(matches!(refused, Err(RegistryError::ServerNames(_))));
     }
+    world.registry.close(NOW).await;
+    let world = World {
+        audit: Arc::default(),
+        ..world
+    };
     let world = reopened(world, acme_config()).await;
     let unreadable = try_invite(&world, &server(&["web.example"], 0)).await;
     assert!(matches!(unreadable, Err(RegistryError::Corrupt(_))));
@@ -515,7 +539,7 @@ async fn nothing_happens_that_cannot_be_recorded_and_nobody_revokes_without_appr
     let pem = client.certificate(&[WEB], &key()).await.unwrap();
     let next = invite(&world, &["db.example"], 0).await;
     let order = client.order(&[WEB]).await.ok();
-    world.registry.close().await;
+    world.registry.close(NOW).await;
     let opened = Registry::open(
         world.folder.path(),
         acme_config(),
@@ -535,7 +559,7 @@ async fn nothing_happens_that_cannot_be_recorded_and_nobody_revokes_without_appr
         .post(&own, &json!({ "status": "deactivated" }))
         .await;
     assert_eq!(ended.problem(), owned(("serverInternal", 500)));
-    broken.close().await;
+    broken.close(NOW).await;
     assert_eq!(
         count(&world, "acme_accounts WHERE state = 'valid'").await,
         1

@@ -128,7 +128,7 @@ fn is_on_disk(world: &World, bytes: &[u8]) -> bool {
 async fn archived_key_leaves_by_two_approvals_and_only_the_recovery_key_opens_it() {
     let world = world().await;
     let members = Staff::new(&world.registry).await.members;
-    world.registry.close().await;
+    world.registry.close(NOW).await;
     let (recovery_key, certificate) = recovery();
     let registry = open(&world, Approvals::Direct, Some(&certificate)).await;
     let (issued, made) = mail_key(&registry).await;
@@ -142,7 +142,7 @@ async fn archived_key_leaves_by_two_approvals_and_only_the_recovery_key_opens_it
     // An order does not do, not even where orders do.
     let by_order = registry.recover_key(an_order(), NOW).await;
     assert!(matches!(by_order, Err(RegistryError::NotCovered(_))));
-    registry.close().await;
+    registry.close(NOW).await;
     let registry = open(&world, Approvals::Required, Some(&certificate)).await;
     let mut staff = Staff::of(&registry, members);
     let one = staff
@@ -168,7 +168,7 @@ async fn archived_key_leaves_by_two_approvals_and_only_the_recovery_key_opens_it
 #[tokio::test]
 async fn nothing_is_archived_that_signs_or_without_a_recovery_certificate() {
     let world = world().await;
-    world.registry.close().await;
+    world.registry.close(NOW).await;
     let (_, certificate) = recovery();
     let registry = open(&world, Approvals::Direct, Some(&certificate)).await;
     let key = key();
@@ -176,7 +176,7 @@ async fn nothing_is_archived_that_signs_or_without_a_recovery_certificate() {
         let profile = registry.requested_profile(name).unwrap();
         assert!(registry.archive(profile, &key).unwrap().is_none(), "{name}");
     }
-    registry.close().await;
+    registry.close(NOW).await;
     let registry = open(&world, Approvals::Direct, None).await;
     let (issued, _) = mail_key(&registry).await;
     let by = Staff::new(&registry).await;
@@ -215,11 +215,11 @@ async fn nothing_is_archived_that_signs_or_without_a_recovery_certificate() {
 async fn changed_envelope_does_not_leave_and_the_log_says_what_is_not_there() {
     let world = world().await;
     let members = Staff::new(&world.registry).await.members;
-    world.registry.close().await;
+    world.registry.close(NOW).await;
     let (_, certificate) = recovery();
     let registry = open(&world, Approvals::Direct, Some(&certificate)).await;
     let (issued, _) = mail_key(&registry).await;
-    registry.close().await;
+    registry.close(NOW).await;
     let registry = open(&world, Approvals::Required, Some(&certificate)).await;
     let mut staff = Staff::of(&registry, members);
     let request = staff
@@ -243,7 +243,7 @@ async fn changed_envelope_does_not_leave_and_the_log_says_what_is_not_there() {
     let folder = world.folder.path();
     meddle(
         folder,
-        "CREATE TABLE kept AS SELECT * FROM archived_keys; UPDATE archived_keys SET envelope = x'00'",
+        "CREATE TABLE aside.kept AS SELECT * FROM archived_keys; UPDATE archived_keys SET envelope = x'00'",
     )
     .await;
     assert!(gaps().await[0].contains("is another than its event says"));
@@ -252,7 +252,7 @@ async fn changed_envelope_does_not_leave_and_the_log_says_what_is_not_there() {
     assert!(
         matches!(
             refused,
-            RegistryError::Contradiction(Contradiction::ArchivedKey(_))
+            RegistryError::Contradiction(Contradiction::Rows { .. })
         ),
         "{refused}"
     );
@@ -261,7 +261,8 @@ async fn changed_envelope_does_not_leave_and_the_log_says_what_is_not_there() {
     // Nothing of it used the approvals up.
     meddle(folder, "INSERT INTO archived_keys SELECT * FROM kept").await;
     // Whose it is, the certificate says and not the row.
-    let other = "UPDATE issued SET uid = 'officer-9', holder = 'officer-9' WHERE uid = 'applicant'";
+    let other = "CREATE TABLE aside.whose AS SELECT serial AS of, uid, holder FROM issued;
+        UPDATE issued SET uid = 'officer-9', holder = 'officer-9' WHERE uid = 'applicant'";
     meddle(folder, other).await;
     let list = registry
         .list(pki::profile::CaKind::Users, Some(UID))
@@ -271,6 +272,8 @@ async fn changed_envelope_does_not_leave_and_the_log_says_what_is_not_there() {
     let by = staff.principal("applicant");
     let draft = registry.draft_request(wanted(&of_another.serial), by, "lost", NOW);
     assert!(draft.await.is_err());
+    let back = "UPDATE issued SET (uid, holder) = (SELECT w.uid, w.holder FROM aside.whose w WHERE w.of = serial)";
+    meddle(folder, back).await;
     let warrant = staff.authorize(&request).await.unwrap();
     registry.recover_key(warrant, NOW).await.unwrap();
 }

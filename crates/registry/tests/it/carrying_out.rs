@@ -89,7 +89,7 @@ async fn of_two_approved_requests_for_one_key_the_second_is_not_carried_out() {
 #[tokio::test]
 async fn where_approvals_are_required_there_is_no_direct_warrant() {
     let world = world().await;
-    world.registry.close().await;
+    world.registry.close(NOW).await;
     let required = registry::Config {
         registration: Registration {
             approvals: Approvals::Required,
@@ -318,7 +318,7 @@ async fn what_cannot_be_recorded_does_not_happen_and_is_settled() {
         .await;
     let id = request.id().0.clone();
     let by: Principal = staff.principal("applicant").clone();
-    world.registry.close().await;
+    world.registry.close(NOW).await;
     let mute = open(
         world.folder.path(),
         std::sync::Arc::new(crate::fixture::Broken(world.audit.clone())),
@@ -329,7 +329,7 @@ async fn what_cannot_be_recorded_does_not_happen_and_is_settled() {
         .step_request(&id, request.version(), Step::Withdraw, &by, now)
         .await;
     assert_eq!(code(refused), "registry");
-    mute.close().await;
+    mute.close(NOW).await;
     let audit = std::sync::Arc::new(audit::MemorySink::default());
     let registry = open(world.folder.path(), audit.clone()).await;
     let events = audit.events();

@@ -183,7 +183,7 @@ async fn installing_that_crashes_anywhere_leaves_a_site_that_opens_or_installs_a
         if opened % 10 == 0 {
             open(after.path(), Arc::new(MemorySink::default()))
                 .await
-                .close()
+                .close(NOW)
                 .await;
         }
     }

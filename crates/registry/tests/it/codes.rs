@@ -34,7 +34,11 @@ async fn device_enrols_with_its_code_and_gets_the_clearance_of_the_code() {
     let ok = |action: &str| (action.to_owned(), "ok".to_owned());
     assert_eq!(
         world.audited(),
-        [ok("enrolment.invite"), ok("certificate.issue")]
+        [
+            ok("registry.open"),
+            ok("enrolment.invite"),
+            ok("certificate.issue")
+        ]
     );
 }
 
@@ -108,7 +112,7 @@ async fn new_code_makes_the_old_one_void_and_codes_outlive_a_restart() {
     let world = world().await;
     let old = world.code("camera-17").await;
     let new = world.code("camera-17").await;
-    world.registry.close().await;
+    world.registry.close(NOW).await;
     let registry = open(world.folder.path(), Arc::new(audit::MemorySink::default())).await;
     let request = csr("camera-17", &key());
     assert!(matches!(

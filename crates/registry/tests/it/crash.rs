@@ -52,7 +52,7 @@ async fn acknowledged_enrolments_survive_kill_and_codes_serve_one_key() {
         codes.push_str(&format!("{device} {}\n", code.as_str()));
     }
     std::fs::write(world.folder.path().join("codes"), &codes).unwrap();
-    world.registry.close().await;
+    world.registry.close(NOW).await;
 
     let mut acknowledged = BTreeMap::new();
     let mut rounds = 0;

@@ -98,8 +98,12 @@ pub(crate) fn csr(name: &str, key: &PrivateKey) -> Vec<u8> {
 pub(crate) struct Broken(pub(crate) Arc<MemorySink>);
 
 impl AuditSink for Broken {
-    fn record_all(&self, _: Vec<Event>) -> Result<Vec<Recorded>, AuditError> {
-        Err(AuditError::Stopped)
+    fn record_all(&self, events: Vec<Event>) -> Result<Vec<Recorded>, AuditError> {
+        // Without this one a start fails.
+        match events.iter().all(|event| event.action == "registry.open") {
+            true => self.0.record_all(events),
+            false => Err(AuditError::Stopped),
+        }
     }
 
     fn look_back(

@@ -161,7 +161,7 @@ async fn second_generation_issues_once_it_is_put_to_use_and_both_are_followed() 
             .await;
         assert_eq!(admitted.is_ok(), good, "{}", issued.serial);
     }
-    registry.close().await;
+    registry.close(NOW).await;
     let registry = open(folder.path(), Arc::new(MemorySink::default())).await;
     assert_eq!(states(&registry), two);
     assert_eq!(
@@ -387,7 +387,7 @@ async fn retired_generation_is_over_with_its_last_certificate_and_its_key_is_mis
     // A year, and some time for those whose clocks are behind.
     assert!(needed(&registry, 394));
     assert!(!needed(&registry, 396));
-    registry.close().await;
+    registry.close(NOW).await;
     std::fs::remove_file(folder.path().join("pki/devices-ca.key")).unwrap();
     let sink = Arc::new(MemorySink::default());
     let later = NOW + Duration::days(400);
@@ -410,7 +410,7 @@ async fn authority_that_issues_is_not_opened_without_its_key() {
     let World {
         folder, registry, ..
     } = world().await;
-    registry.close().await;
+    registry.close(NOW).await;
     std::fs::remove_file(folder.path().join("pki/devices-ca.key")).unwrap();
     let sink = Arc::new(MemorySink::default());
     let opened = Registry::open(folder.path(), config(), &SECRETS.issuing, sink, NOW).await;

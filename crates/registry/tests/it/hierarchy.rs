@@ -45,7 +45,7 @@ async fn hierarchy_is_made_once_and_its_keys_are_for_the_owner_only() {
 #[tokio::test]
 async fn opening_needs_the_issuing_passphrase_but_not_the_root_key() {
     let world = world().await;
-    world.registry.close().await;
+    world.registry.close(NOW).await;
     fs::remove_file(world.folder.path().join("pki/root.key")).unwrap();
     let open = |passphrase: Passphrase| {
         let audit = Arc::new(MemorySink::default());
@@ -70,7 +70,7 @@ async fn opening_needs_the_issuing_passphrase_but_not_the_root_key() {
 #[tokio::test]
 async fn swapped_authority_files_are_noticed() {
     let world = world().await;
-    world.registry.close().await;
+    world.registry.close(NOW).await;
     let pki = world.folder.path().join("pki");
     for extension in ["pem", "key"] {
         fs::copy(

@@ -490,7 +490,7 @@ async fn revoking_a_certificate_takes_its_unused_successor_along() {
 async fn change_that_cannot_be_recorded_does_not_happen() {
     let world = world().await;
     let issued = enrolled(&world, "camera-17").await;
-    world.registry.close().await;
+    world.registry.close(NOW).await;
     let registry = open(world.folder.path(), Arc::new(Broken::default())).await;
     for change in [HolderChange::Suspend, STOLEN] {
         let outcome = registry
@@ -507,7 +507,7 @@ const VERSION_1: &str = include_str!("../data/schema-1.sql");
 #[tokio::test]
 async fn database_of_the_version_before_gets_states_and_loses_nobody() {
     let world = world().await;
-    world.registry.close().await;
+    world.registry.close(NOW).await;
     let file = world.folder.path().join("registry.sqlite");
     for suffix in ["", "-wal", "-shm"] {
         let _ = std::fs::remove_file(world.folder.path().join(format!("registry.sqlite{suffix}")));

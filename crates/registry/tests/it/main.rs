@@ -36,6 +36,7 @@ mod request_lists;
 mod request_steps;
 mod requests;
 mod revocation;
+mod rows;
 mod signing;
 mod staff;
 mod standing;

@@ -120,7 +120,7 @@ async fn new_profile_counts_for_certificates_from_then_on_and_after_a_restart() 
     issued(registry.clone(), Clearance::Restricted, ed25519)
         .await
         .unwrap_err();
-    world.registry.close().await;
+    world.registry.close(NOW).await;
     let again = reopened(&world, Approvals::Direct).await.unwrap();
     let second = issued(again.clone(), Clearance::Confidential, key())
         .await
@@ -201,7 +201,7 @@ purposes = ["clientAuth"]
 async fn profile_needs_two_administrators_and_the_row_is_not_believed() {
     let world = world().await;
     let members = Staff::new(&world.registry).await.members;
-    world.registry.close().await;
+    world.registry.close(NOW).await;
     let registry = reopened(&world, Approvals::Required).await.unwrap();
     let mut staff = Staff::of(&registry, members);
     // Another clearance than the file says is not asked for.
@@ -233,10 +233,10 @@ async fn profile_needs_two_administrators_and_the_row_is_not_believed() {
     let carried_out = event(&world, "request.change-profile");
     assert_eq!(carried_out.details["result"], changed.sha256.as_str());
     named(&registry, "patrol-login");
-    registry.close().await;
+    registry.close(NOW).await;
     let good = reopened(&world, Approvals::Required).await.unwrap();
     named(&good, "patrol-login");
-    good.close().await;
+    good.close(NOW).await;
     // Whoever writes into the database makes no profile.
     let file = world.folder.path().join("registry.sqlite");
     let options = SqliteConnectOptions::new().filename(file);
@@ -247,7 +247,7 @@ async fn profile_needs_two_administrators_and_the_row_is_not_believed() {
         "UPDATE profiles SET name = 'user'",
     ] {
         let mut database = SqliteConnection::connect_with(&options).await.unwrap();
-        sqlx::query("CREATE TABLE kept AS SELECT * FROM profiles")
+        sqlx::query("CREATE TEMP TABLE kept AS SELECT * FROM profiles")
             .execute(&mut database)
             .await
             .unwrap();
@@ -273,7 +273,7 @@ async fn profile_needs_two_administrators_and_the_row_is_not_believed() {
 async fn logon_certificate_is_for_the_account_that_was_approved() {
     let world = world().await;
     let members = Staff::new(&world.registry).await.members;
-    world.registry.close().await;
+    world.registry.close(NOW).await;
     let registry = reopened(&world, Approvals::Required).await.unwrap();
     let mut staff = Staff::of(&registry, members);
     let mine = key();

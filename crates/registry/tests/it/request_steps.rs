@@ -45,7 +45,7 @@ async fn log_and_database_agree_on_a_request_after_a_crash_at_any_step() {
         .submitted(issue(DEVICE, &key, Clearance::Restricted))
         .await;
     let members = staff.members;
-    registry.close().await;
+    registry.close(NOW).await;
     drop((registry, log));
     let mut there = Tree::read_settled(folder.path()).unwrap();
     there
@@ -108,7 +108,7 @@ async fn log_and_database_agree_on_a_request_after_a_crash_at_any_step() {
             .iter()
             .filter(|event| event.action == "request.interrupted")
             .count();
-        registry.close().await;
+        registry.close(NOW).await;
     }
     assert!(
         interrupted > 0,

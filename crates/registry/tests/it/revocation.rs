@@ -70,7 +70,7 @@ async fn revoked_certificate_is_refused_at_once_and_after_a_restart() {
         .filter(|(a, _)| a == "certificate.revoke");
     assert_eq!(revocations.count(), 1);
 
-    world.registry.close().await;
+    world.registry.close(NOW).await;
     let registry = open(world.folder.path(), Arc::new(MemorySink::default())).await;
     refused(registry.trust());
     let record = registry
@@ -257,7 +257,7 @@ async fn revoked_authority_takes_all_its_certificates_with_it() {
         .issue_server(names, key().spki(), registrar(), NOW)
         .await
         .unwrap();
-    world.registry.close().await;
+    world.registry.close(NOW).await;
     let revoke = |passphrase: &Passphrase| {
         let folder = world.folder.path();
         let id = AuthorityId::first(CaKind::Devices);
@@ -313,19 +313,4 @@ async fn root_list_that_revokes_an_authority_counts_in_an_open_registry() {
     // Others stand as they did.
     let nobody = registry.check_standing(CaKind::Users, "00ff").await;
     assert_eq!(nobody.unwrap_err().code(), "certificate-not-issued");
-}
-
-#[tokio::test]
-async fn revocation_by_another_process_is_taken_over_by_the_next_refresh() {
-    let world = world().await;
-    let camera = device(&world, "camera-17").await;
-    let other = open(world.folder.path(), Arc::new(MemorySink::default())).await;
-    other
-        .revoke(CaKind::Devices, &camera.serial, REASON, an_order(), NOW)
-        .await
-        .unwrap();
-    let trust = world.registry.trust();
-    world.registry.refresh_crls(NOW).await.unwrap();
-    let verdict = trust.validate(camera.chain.ders(), Purpose::ClientDevice, NOW);
-    assert!(matches!(verdict, Err(PathError::Revoked { .. })));
 }

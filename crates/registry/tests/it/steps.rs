@@ -86,7 +86,7 @@ async fn issuing_and_revoking_with_a_crash_at_any_step_is_done_or_not_done() {
         NOW,
     );
     let code = made.await.unwrap();
-    registry.close().await;
+    registry.close(NOW).await;
     drop((registry, log));
     let mut there = Tree::read_settled(folder.path()).unwrap();
     there
@@ -194,7 +194,7 @@ async fn issuing_and_revoking_with_a_crash_at_any_step_is_done_or_not_done() {
             }
             more => panic!("{what}: {} certificates", more.len()),
         }
-        registry.close().await;
+        registry.close(NOW).await;
     }
     assert!(
         interrupted > 0,

@@ -75,7 +75,7 @@ async fn renewed_authority_has_name_and_key_of_before_and_what_it_issued_stays_v
         .await
         .unwrap();
     let crl = world.registry.crl(CrlName::Root).unwrap();
-    world.registry.close().await;
+    world.registry.close(NOW).await;
     let folder = world.folder.path();
     let all = CaKind::ALL.map(AuthorityId::first);
     let wrong = Registry::renew_authorities(folder, &config(), &"wrong".into(), &all, later);
@@ -157,7 +157,7 @@ async fn nothing_is_issued_by_a_clock_that_went_back_but_revoking_works() {
         )
         .await
         .unwrap();
-    world.registry.close().await;
+    world.registry.close(NOW).await;
     let audit = Arc::new(MemorySink::default());
     let folder = world.folder.path();
     let registry = Registry::open(folder, settings, &SECRETS.issuing, audit, later)
