@@ -59,6 +59,8 @@ struct Inner {
     done: Condvar,
     /// Only the leader takes this.
     writer: Mutex<Writer>,
+    /// The signed checkpoint after the newest commit. Never held during disk work.
+    checkpoint: Mutex<String>,
 }
 
 #[derive(Default)]
@@ -137,6 +139,7 @@ impl SharedLog {
                 disk,
                 queue: Mutex::default(),
                 done: Condvar::new(),
+                checkpoint: Mutex::new(writer.log.checkpoint().to_owned()),
                 writer: Mutex::new(writer),
             }),
         })
@@ -185,6 +188,12 @@ impl SharedLog {
     /// As [`View::open`].
     pub fn view(&self) -> Result<View, AuditError> {
         Ok(View::open(&self.log_dir(), &self.inner.verifier)?)
+    }
+
+    /// The newest signed checkpoint, which has every event that was recorded; from memory.
+    #[must_use]
+    pub fn checkpoint(&self) -> String {
+        lock(&self.inner.checkpoint).clone()
     }
 
     /// Syncs the log and notes how far each journal was shipped, so that the next start is quick. Call it on a
@@ -294,7 +303,15 @@ impl Inner {
         let result = if stopped {
             Err(AuditError::Stopped)
         } else {
-            lock(&self.writer).guarded(|writer| writer.commit(batch))
+            let mut writer = lock(&self.writer);
+            let result = writer.guarded(|writer| writer.commit(batch));
+            if result.is_ok() {
+                writer
+                    .log
+                    .checkpoint()
+                    .clone_into(&mut lock(&self.checkpoint));
+            }
+            result
         };
         lead.finish(result)
     }

@@ -129,6 +129,7 @@ impl Revocation {
         let fetched = if fresh {
             Ok(())
         } else {
+            connection.validated = None;
             self.fetch(strict, connection, now).await
         };
         if fetched.is_ok() && !fresh {
@@ -137,8 +138,14 @@ impl Revocation {
         if let Err(e) = self.check_responses(strict, &connection.peer, now) {
             return Err(TransportError::Revoked(e));
         }
-        match strict.validate(&connection.peer, Purpose::Server, now) {
-            Ok(_) => Ok(fetched),
+        let checked = match &connection.validated {
+            Some(validated) => strict.recheck(validated, now),
+            None => strict
+                .validate_chain(&connection.peer, Purpose::Server, now)
+                .map(|validated| connection.validated = Some(validated)),
+        };
+        match checked {
+            Ok(()) => Ok(fetched),
             Err(e @ (PathError::CrlMissing { .. } | PathError::CrlStale { .. })) => {
                 Ok(fetched.and(Err(RevocationError::Unknown(e))))
             }
@@ -189,10 +196,14 @@ impl Revocation {
         let responses = lists.ocsp.iter().map(|text| STANDARD.decode(text));
         let responses: Result<Vec<_>, _> = responses.collect();
         let responses = responses.map_err(|_| RevocationError::Malformed("not base64"))?;
-        *self.responses() = Responses {
-            der: responses,
-            unrevoked: Vec::new(),
-        };
+        let mut known = self.responses();
+        // The same ones say the same.
+        if known.der != responses {
+            *known = Responses {
+                der: responses,
+                unrevoked: Vec::new(),
+            };
+        }
         Ok(())
     }
 
@@ -254,7 +265,12 @@ impl Revocation {
         let Ok(parsed) = crl::parse(der) else { return };
         let issuer = parsed.tbs_cert_list.issuer.to_der().unwrap_or_default();
         let name = format!("{}.{EXTENSION}", Sha256Digest::of(&issuer));
-        if let Err(error) = file::write_atomic(&self.folder.join(name), der, 0o600) {
+        let path = self.folder.join(name);
+        // Most contacts bring the list that is here, and flash wears out.
+        if std::fs::read(&path).is_ok_and(|kept| kept == der) {
+            return;
+        }
+        if let Err(error) = file::write_atomic(&path, der, 0o600) {
             tracing::warn!(%error, "revocation list not kept");
         }
     }

@@ -15,7 +15,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Limited};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
-use pki::path::PathError;
+use pki::path::{PathError, ValidatedIdentity};
 use rustls::ClientConfig;
 use rustls_pki_types::{CertificateDer, ServerName};
 use time::OffsetDateTime;
@@ -110,6 +110,8 @@ pub(crate) struct Connection {
     pub(crate) peer: Vec<CertificateDer<'static>>,
     /// When revocation lists were last fetched over this connection, by both clocks.
     pub(crate) lists_at: Option<(Instant, OffsetDateTime)>,
+    /// The peer, if its path was validated since lists were asked for: meanwhile only dates and revocation change.
+    pub(crate) validated: Option<ValidatedIdentity>,
     /// TLS configuration it was made with: the identity shown stays the connection's for its whole life.
     tls: Arc<ClientConfig>,
     link: Link,
@@ -172,6 +174,7 @@ impl Dialer {
             bearer,
             peer,
             lists_at: None,
+            validated: None,
             tls: Arc::clone(&self.tls),
             link,
             sender,

@@ -23,7 +23,7 @@ mod search;
 mod units;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use access::PolicyDecisionPoint;
 use audit::AuditSink;
@@ -32,7 +32,7 @@ use durable::SharedDisk;
 use pki::path::TrustStore;
 use pool::{Pool, Share};
 use store::{ClockFloor, Objects, Sql};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Semaphore;
 
 pub use centre_api::{
     Camera, Cursor, CustodyStep, Decision, Details, Disputing, Filter, Medium, Overview, Page,
@@ -63,7 +63,7 @@ pub struct Setup {
     pub audit: Arc<dyn AuditSink>,
     /// Name of the audit log, for receipts.
     pub log_origin: String,
-    /// The newest checkpoint of the audit log, for receipts; blocks on the disk.
+    /// The newest checkpoint of the audit log, for receipts.
     pub checkpoint: Checkpoint,
     pub access: Arc<dyn PolicyDecisionPoint>,
     /// Units of the cameras.
@@ -76,7 +76,7 @@ pub struct Setup {
     pub audit_pool: Pool,
 }
 
-/// Gives the newest checkpoint of the audit log, a signed note, or none where there is none.
+/// Gives the newest checkpoint of the audit log, a signed note, or none where there is none. It must not wait for a disk.
 pub type Checkpoint = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
 /// Why the centre cannot start.
@@ -203,6 +203,7 @@ impl Centre {
         let intake = Intake::new(intake::Inner {
             uploads,
             limits: setup.limits,
+            commits: intake::Commits::new(sql.clone()),
             sql,
             archive,
             quarantine,
@@ -215,9 +216,9 @@ impl Centre {
             units: setup.units,
             metrics: metrics.clone(),
             pool: Pool::new(Share::Intake),
-            workers: Semaphore::new(intake::WORKERS),
-            quarantine_room: Notify::new(),
-            settling: Mutex::default(),
+            workers: Arc::new(Semaphore::new(intake::WORKERS)),
+            verified: Semaphore::new(intake::VERIFIED),
+            settling: intake::Settling::new(metrics.clone()),
             refusals: intake::refusals(),
             journals: intake::Journals::default(),
         });

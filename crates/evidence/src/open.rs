@@ -399,8 +399,10 @@ impl<R: Read + Seek> Opened<R> {
     /// [`OpenError::NoSuchMedium`], [`OpenError::Read`] or [`OpenError::Write`].
     pub fn read_medium(&mut self, index: usize, out: &mut dyn Write) -> Result<u64, OpenError> {
         let mut cursor = self.cursor(index)?;
-        while let Some(plaintext) = self.next_chunk(&mut cursor)? {
-            out.write_all(&plaintext).map_err(OpenError::Write)?;
+        // One buffer for all chunks: a new one each time costs as much as deciphering into it.
+        let mut buffer = Zeroizing::new(Vec::new());
+        while let Some(plaintext) = self.chunk_into(&mut cursor, &mut buffer)? {
+            out.write_all(plaintext).map_err(OpenError::Write)?;
         }
         Ok(cursor.size)
     }
@@ -433,6 +435,22 @@ impl<R: Read + Seek> Opened<R> {
         &mut self,
         cursor: &mut MediumCursor,
     ) -> Result<Option<Zeroizing<Vec<u8>>>, OpenError> {
+        let mut buffer = Zeroizing::new(Vec::new());
+        let len = self
+            .chunk_into(cursor, &mut buffer)?
+            .map(|chunk| chunk.len());
+        Ok(len.map(|len| {
+            buffer.truncate(len);
+            buffer
+        }))
+    }
+
+    /// The same into `buffer`, of which the plaintext is the beginning.
+    fn chunk_into<'a>(
+        &mut self,
+        cursor: &mut MediumCursor,
+        buffer: &'a mut Vec<u8>,
+    ) -> Result<Option<&'a [u8]>, OpenError> {
         let chunks = block::chunk_count(cursor.size);
         if cursor.chunk >= chunks {
             let differs = cursor
@@ -454,23 +472,22 @@ impl<R: Read + Seek> Opened<R> {
             .seek(SeekFrom::Start(cursor.at))
             .map_err(OpenError::Read)?;
         let len = usize::try_from(cursor.left.min(CHUNK_LEN as u64)).unwrap_or(CHUNK_LEN);
-        let mut sealed = Zeroizing::new(vec![0; len.saturating_add(TAG_LEN)]);
-        if read_exact(&mut self.reader, &mut sealed)?.is_none() {
+        buffer.resize(len.saturating_add(TAG_LEN), 0);
+        if read_exact(&mut self.reader, buffer)?.is_none() {
             return Err(refused);
         }
         let last = cursor.chunk.saturating_add(1) == chunks;
         let opened = self
             .cipher
-            .open(cursor.nonce_index, cursor.chunk, last, &mut sealed)
+            .open(cursor.nonce_index, cursor.chunk, last, buffer)
             .map_err(|_| refused)?;
         if let Some(hash) = &mut cursor.hash {
             hash.update(opened);
         }
-        sealed.truncate(len);
         cursor.chunk = cursor.chunk.saturating_add(1);
         cursor.at = cursor.at.saturating_add(len.saturating_add(TAG_LEN) as u64);
         cursor.left = cursor.left.saturating_sub(len as u64);
-        Ok(Some(sealed))
+        Ok(Some(opened))
     }
 
     /// Decrypts every medium and drops the plaintext: proves that the whole block is sound.

@@ -91,7 +91,7 @@ impl Sql {
         let options = options(path);
         let mut connection = SqliteConnection::connect_with(&options).await?;
         migrate(&mut connection, migrations).await?;
-        let mut pool = SqlitePoolOptions::new().max_connections(1);
+        let mut pool = pool(1);
         if !watched.is_empty() {
             check_schema(&mut connection, migrations).await?;
             // One that has followed the changes so far is not given up as long as it works.
@@ -176,10 +176,15 @@ fn options(path: &Path) -> SqliteConnectOptions {
 }
 
 async fn readers(options: SqliteConnectOptions) -> Result<SqlitePool, sqlx::Error> {
+    pool(READERS).connect_with(options.read_only(true)).await
+}
+
+/// A pool whose connections are given out as they are: to ask each first whether it lives costs two changes of thread
+/// for every query, and there is no network between us and a file.
+fn pool(connections: u32) -> SqlitePoolOptions {
     SqlitePoolOptions::new()
-        .max_connections(READERS)
-        .connect_with(options.read_only(true))
-        .await
+        .max_connections(connections)
+        .test_before_acquire(false)
 }
 
 pub(crate) async fn migrate(

@@ -18,15 +18,22 @@ use crate::units::Units;
 pub(super) type Tx = Transaction<'static, Sqlite>;
 
 /// A block with its verdict, before it is written down.
-pub(super) struct Settlement<'a> {
-    pub(super) upload: &'a Upload,
+pub(super) struct Settlement {
+    pub(super) upload: Upload,
     pub(super) block: Sha256Digest,
     pub(super) received_at: OffsetDateTime,
     pub(super) verdict: Result<Verified, Refusal>,
+}
+
+/// Place of a block in its camera's chain, in the transaction that writes it down.
+#[derive(Default)]
+pub(super) struct Placed {
+    /// What of the chain contradicts the block.
+    contradiction: Option<Refusal>,
     /// Camera and number, if another block claims it.
-    pub(super) fork: Option<(String, u64)>,
+    fork: Option<(String, u64)>,
     /// Numbers found missing before the block.
-    pub(super) gap: Option<(u64, u64)>,
+    gap: Option<(u64, u64)>,
 }
 
 /// A block that is written down; what the audit event and the receipt are made of.
@@ -98,32 +105,48 @@ impl Settled {
     }
 }
 
-impl Settlement<'_> {
-    /// Turns the verdict into a refusal when the camera's chain contradicts the block.
-    pub(super) async fn check_sequence(&mut self, tx: &mut Tx) -> Result<(), StoreError> {
+impl Settlement {
+    /// Finds the place of the block in the camera's chain, if it was not refused already.
+    pub(super) async fn place(&self, tx: &mut Tx) -> Result<Placed, StoreError> {
+        let mut placed = Placed::default();
         let Ok(verified) = &self.verdict else {
-            return Ok(());
+            return Ok(placed);
         };
         let manifest = &verified.manifest;
         let hash = Sha256Digest::of(&verified.manifest_bytes);
         let position = neighbourhood(tx, manifest).await?.classify(manifest, &hash);
         match position {
             Position::Fork { sequence } => {
-                self.fork = Some((manifest.device.clone(), sequence));
-                self.verdict = Err(Refusal::Fork(sequence));
+                placed.fork = Some((manifest.device.clone(), sequence));
+                placed.contradiction = Some(Refusal::Fork(sequence));
             }
             // The same manifest in a block of other bytes: somebody encrypted it once more.
-            Position::Duplicate => self.verdict = Err(Refusal::Replay(manifest.sequence)),
-            Position::Gap { from, to } => self.gap = Some((from, to)),
+            Position::Duplicate => {
+                placed.contradiction = Some(Refusal::Replay(manifest.sequence));
+            }
+            Position::Gap { from, to } => placed.gap = Some((from, to)),
             Position::Next | Position::Late => {}
         }
-        Ok(())
+        Ok(placed)
+    }
+
+    /// What keeps the block out of the archive.
+    pub(super) fn refusal<'a>(&'a self, placed: &'a Placed) -> Option<&'a Refusal> {
+        self.verdict
+            .as_ref()
+            .err()
+            .or(placed.contradiction.as_ref())
     }
 
     /// Writes everything down and closes the upload.
-    pub(super) async fn insert(&self, tx: &mut Tx, units: &Units) -> Result<Settled, StoreError> {
-        let mut settled = self.settled();
-        if let Some((device, sequence)) = &self.fork {
+    pub(super) async fn insert(
+        &self,
+        tx: &mut Tx,
+        units: &Units,
+        placed: &Placed,
+    ) -> Result<Settled, StoreError> {
+        let mut settled = self.settled(placed);
+        if let Some((device, sequence)) = &placed.fork {
             let other = insert_fork(tx, device, *sequence, self).await?;
             settled.fork = Some((*sequence, other));
         }
@@ -161,7 +184,7 @@ impl Settlement<'_> {
         Ok(settled)
     }
 
-    fn settled(&self) -> Settled {
+    fn settled(&self, placed: &Placed) -> Settled {
         let mut settled = Settled {
             block: self.block,
             device: self.upload.device.clone(),
@@ -176,14 +199,13 @@ impl Settlement<'_> {
             signer_expired: None,
             fork: None,
         };
-        match &self.verdict {
-            Ok(verified) => {
-                settled.sequence = Some(verified.manifest.sequence);
-                settled.manifest_sha256 = Some(Sha256Digest::of(&verified.manifest_bytes));
-                settled.signer_expired = verified.signer_expired;
-                settled.gap = self.gap;
-            }
-            Err(refusal) => settled.reason = refusal.code().to_owned(),
+        if let Some(refusal) = self.refusal(placed) {
+            settled.reason = refusal.code().to_owned();
+        } else if let Ok(verified) = &self.verdict {
+            settled.sequence = Some(verified.manifest.sequence);
+            settled.manifest_sha256 = Some(Sha256Digest::of(&verified.manifest_bytes));
+            settled.signer_expired = verified.signer_expired;
+            settled.gap = placed.gap;
         }
         settled
     }
@@ -266,7 +288,7 @@ async fn insert_fork(
     tx: &mut Tx,
     device: &str,
     sequence: u64,
-    settlement: &Settlement<'_>,
+    settlement: &Settlement,
 ) -> Result<String, StoreError> {
     // The block of this number, or else the neighbour that does not fit.
     let first: Option<String> = sqlx::query_scalar(
@@ -462,13 +484,12 @@ pub(super) async fn settled_size(
 /// Second transaction of a settlement: the receipt and where it stands in the audit log. A
 /// receipt that is there already stays.
 pub(super) async fn store_receipt(
-    sql: &Sql,
+    tx: &mut Tx,
     settled: &Settled,
     log_index: u64,
     cms: &[u8],
 ) -> Result<(), StoreError> {
     let block = settled.block;
-    let mut tx = sql.write().await?;
     sqlx::query(
         "UPDATE blocks SET log_index = $1, receipt = $2
          WHERE block_sha256 = $3 AND device = $4 AND receipt IS NULL;
@@ -481,9 +502,9 @@ pub(super) async fn store_receipt(
     .bind(block.to_string())
     .bind(&settled.device)
     .bind(millis(settled.received_at))
-    .execute(&mut *tx)
+    .execute(&mut **tx)
     .await?;
-    Ok(tx.commit().await?)
+    Ok(())
 }
 
 /// Stores a receipt that says the same with another signature.

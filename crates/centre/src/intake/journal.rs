@@ -26,7 +26,8 @@ use store::{Sql, StoreError};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::{Intake, SettleError};
+use super::Intake;
+use super::error::SettleError;
 use crate::device::Device;
 use crate::problem::Problem;
 

@@ -14,6 +14,10 @@
 
 mod append;
 mod checksum;
+mod commits;
+mod creation;
+mod error;
+mod filing;
 mod index;
 mod journal;
 mod limits;
@@ -23,31 +27,32 @@ mod quota;
 mod refusals;
 mod renew;
 pub(crate) mod scan;
+mod settling;
 pub(crate) mod tus;
 mod upload;
 mod uploads;
 mod verify;
 mod violation;
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use audit::{Actor, AuditSink, Event, Repeats};
-use error_report::Report;
 use evidence::digest::{Sha256, Sha256Digest};
 use evidence::receipt::{Receipt, Verdict};
 use pool::Pool;
-use store::{ClockBehind, ClockFloor, ObjectId, Objects, Sql};
+use store::{ClockFloor, ObjectId, Objects, Sql};
 use time::OffsetDateTime;
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::Semaphore;
 
+pub(crate) use commits::Commits;
 pub(crate) use journal::Journals;
 pub use limits::Limits;
 pub use quota::{DiskRoom, Quota};
+pub(crate) use settling::Settling;
 pub use upload::UploadError;
 use upload::{Outcome, Upload};
 pub(crate) use uploads::Uploads;
@@ -56,25 +61,22 @@ pub(crate) use verify::Verifier;
 use crate::device::Device;
 use crate::keys::Keys;
 use crate::metrics::Metrics;
-use crate::problem::{Problem, disk_full};
+use crate::problem::Problem;
 use crate::units::Units;
+use error::SettleError;
+use filing::{Filed, Filing, Receipted};
 use index::{Known, Settled, Settlement};
-use verify::{Exceptions, Refusal, Verified, VerifyFailure};
+use settling::{Fresh, Reserved, UnderWay};
+use verify::{Exceptions, Refusal, Verified};
 
 /// Blocks verified at the same time: the work is hashing and decryption, one per core is best.
 pub(crate) const WORKERS: usize = 2;
+/// Blocks verified and not yet written down: two full transactions, one under way and one that waits.
+pub(crate) const VERIFIED: usize = 64;
 /// What is recorded of refused uploads.
 pub(crate) fn refusals() -> Mutex<Repeats> {
     Mutex::new(Repeats::new(quota::REFUSALS))
 }
-
-/// First pause before a block is tried again that could not be settled; each next one doubles.
-const FIRST_RETRY: Duration = Duration::from_millis(250);
-/// Longest such pause: a scanner or disk that comes back is noticed within half a minute.
-const LAST_RETRY: Duration = Duration::from_secs(30);
-
-/// Pause before a block is looked at again that the quarantine has no room for.
-const QUARANTINE_RETRY: Duration = Duration::from_secs(600);
 
 /// The intake; cheap to clone.
 #[derive(Clone)]
@@ -86,6 +88,7 @@ pub(crate) struct Inner {
     pub(crate) uploads: Uploads,
     pub(crate) limits: Limits,
     pub(crate) sql: Sql,
+    pub(crate) commits: Commits,
     pub(crate) archive: Objects,
     pub(crate) quarantine: Objects,
     pub(crate) verifier: Verifier,
@@ -99,48 +102,15 @@ pub(crate) struct Inner {
     pub(crate) metrics: Metrics,
     /// Threads for whatever of this blocks; nobody else's.
     pub(crate) pool: Pool,
-    pub(crate) workers: Semaphore,
-    /// Woken when a block has left the quarantine.
-    pub(crate) quarantine_room: Notify,
-    /// Uploads being settled; the channel closes when it is done.
-    pub(crate) settling: Mutex<HashMap<String, watch::Receiver<()>>>,
+    pub(crate) workers: Arc<Semaphore>,
+    /// Blocks from their verification to their place in the index: their manifests are in memory.
+    pub(crate) verified: Semaphore,
+    /// Uploads being settled, and blocks that get their receipt.
+    pub(crate) settling: Settling,
     /// Refused uploads that are counted rather than recorded.
     pub(crate) refusals: Mutex<Repeats>,
     /// What cameras write of themselves.
     pub(crate) journals: Journals,
-}
-
-/// Why a block could not be settled now.
-#[derive(Debug, thiserror::Error)]
-enum SettleError {
-    #[error(transparent)]
-    Verify(#[from] VerifyFailure),
-    #[error("the disk failed")]
-    Io(#[from] io::Error),
-    #[error("the index failed")]
-    Store(#[from] store::StoreError),
-    #[error("the index failed")]
-    Sql(#[from] store::sqlx::Error),
-    #[error("the audit log failed")]
-    Audit(#[from] audit::AuditError),
-    #[error("the receipt cannot be signed")]
-    Receipt(#[from] evidence::receipt::ReceiptError),
-    #[error("a worker died")]
-    Worker(#[from] tokio::task::JoinError),
-    /// By a clock that went back every block is from the future.
-    #[error("no block is settled")]
-    Clock(#[from] ClockBehind),
-    #[error(transparent)]
-    Upload(#[from] UploadError),
-    #[error(
-        "the quarantine is full ({used} of {limit} bytes for {whose}): release or reject blocks with \
-         `cordon evidence quarantine`"
-    )]
-    QuarantineFull {
-        whose: String,
-        used: u64,
-        limit: u64,
-    },
 }
 
 impl Intake {
@@ -177,7 +147,14 @@ impl Intake {
             self.settle_soon(upload);
         }
         for settled in index::without_receipt(&self.inner.sql).await? {
-            self.finish_soon(settled, true);
+            let intake = self.clone();
+            tokio::spawn(async move {
+                let reserved = intake.reserve(&settled.block).await;
+                // An upload of the same block that was taken up may have been quicker.
+                if !intake.has_receipt(&settled).await.unwrap_or(false) {
+                    intake.finish_soon(reserved, settled, true);
+                }
+            });
         }
         Ok(())
     }
@@ -193,75 +170,38 @@ impl Intake {
 
     /// Starts to settle a complete upload, unless that is under way; the channel closes when it
     /// is settled.
-    pub(crate) fn settle_soon(&self, upload: Upload) -> watch::Receiver<()> {
-        self.once(upload.id.clone(), move |intake, _| {
-            let upload = upload.clone();
+    pub(crate) fn settle_soon(&self, upload: Upload) -> UnderWay {
+        let (intake, key) = (self.clone(), upload.id.clone());
+        self.inner.settling.once(key, move |_| {
+            let (intake, upload) = (intake.clone(), upload.clone());
             async move { intake.settle(&upload).await }
         })
     }
 
-    /// Starts to finish a filed block, unless that is under way: a block that is uploaded twice
-    /// gets one event and one receipt.
-    fn finish_soon(&self, settled: Settled, again: bool) -> watch::Receiver<()> {
-        self.once(settled.block.to_string(), move |intake, attempt| {
-            let settled = settled.clone();
-            async move { intake.finish(&settled, again || attempt > 0).await }
+    /// The right to settle `block`, once whoever else does has ended: a block that is uploaded twice gets one event and one
+    /// receipt.
+    async fn reserve(&self, block: &Sha256Digest) -> Reserved {
+        loop {
+            match self.inner.settling.reserve(block.to_string()) {
+                Ok(reserved) => return reserved,
+                Err(mut under_way) => while under_way.changed().await.is_ok() {},
+            }
+        }
+    }
+
+    /// Starts to finish a filed block that has no receipt. `again` says that its event may have been recorded before.
+    fn finish_soon(&self, reserved: Reserved, settled: Settled, again: bool) -> UnderWay {
+        let intake = self.clone();
+        reserved.run(move |attempt| {
+            let (intake, settled) = (intake.clone(), settled.clone());
+            async move {
+                // A failure may have been reported of what was done.
+                if attempt > 0 && intake.has_receipt(&settled).await? {
+                    return Ok(None);
+                }
+                intake.finish(&settled, again || attempt > 0).await
+            }
         })
-    }
-
-    /// Runs `work` until it succeeds, once per `key` at a time; the channel closes at the end.
-    fn once<F, W>(&self, key: String, work: W) -> watch::Receiver<()>
-    where
-        W: Fn(Self, u32) -> F + Send + Sync + 'static,
-        F: Future<Output = Result<(), SettleError>> + Send,
-    {
-        let (done, waiting) = watch::channel(());
-        let mut settling = self
-            .inner
-            .settling
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some(under_way) = settling.get(&key) {
-            return under_way.clone();
-        }
-        settling.insert(key.clone(), waiting.clone());
-        let task = Task {
-            intake: self.clone(),
-            key,
-            _done: done,
-        };
-        tokio::spawn(async move { task.intake.until_done(work).await });
-        waiting
-    }
-
-    async fn until_done<F, W>(&self, work: W)
-    where
-        W: Fn(Self, u32) -> F + Send + Sync,
-        F: Future<Output = Result<(), SettleError>> + Send,
-    {
-        let mut pause = FIRST_RETRY;
-        for attempt in 0.. {
-            let Err(error) = work(self.clone(), attempt).await else {
-                return;
-            };
-            if matches!(&error, SettleError::Upload(UploadError::Unknown)) {
-                return;
-            }
-            self.inner.metrics.settle_retries.inc();
-            if disk_full(&error) {
-                tracing::error!("disk full: blocks wait until there is room");
-            } else {
-                tracing::warn!(error = %Report(&error), "block waits, trying again soon");
-            }
-            if matches!(&error, SettleError::QuarantineFull { .. }) {
-                // Looking again costs a verification each time, for nothing until a person decides.
-                let room = self.inner.quarantine_room.notified();
-                let _ = tokio::time::timeout(QUARANTINE_RETRY, room).await;
-                continue;
-            }
-            tokio::time::sleep(pause).await;
-            pause = pause.saturating_mul(2).min(LAST_RETRY);
-        }
     }
 
     /// What became of upload `id`, waiting up to `wait` for a verdict.
@@ -271,21 +211,17 @@ impl Intake {
         device: &Device,
         wait: Duration,
     ) -> Result<Outcome, Problem> {
-        let under_way = {
-            let settling = self
-                .inner
-                .settling
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            settling.get(id).cloned()
-        };
-        let under_way = match under_way {
+        let under_way = match self.inner.settling.find(id) {
             Some(under_way) => Some(under_way),
             None => self.take_up(id, device).await?,
         };
         if let Some(mut under_way) = under_way {
             // An error means that the sender is gone: settled.
             let _ = tokio::time::timeout(wait, under_way.changed()).await;
+            let fresh = under_way.borrow();
+            if let Some(fresh) = fresh.as_ref().filter(|fresh| fresh.device == device.0) {
+                return Ok(Outcome::Receipt(fresh.cms.clone()));
+            }
         }
         let outcome = index::outcome(&self.inner.sql, id, &device.0).await;
         match outcome.map_err(|e| Problem::internal(&e))? {
@@ -305,7 +241,7 @@ impl Intake {
         &self,
         id: &str,
         device: &Device,
-    ) -> Result<Option<watch::Receiver<()>>, UploadError> {
+    ) -> Result<Option<UnderWay>, UploadError> {
         match self.inner.uploads.find(id, &device.0).await {
             Ok((upload, offset)) if offset == upload.size => Ok(Some(self.settle_soon(upload))),
             Ok(_) | Err(UploadError::Unknown) => Ok(None),
@@ -338,20 +274,18 @@ impl Intake {
         }
     }
 
-    async fn settle(&self, upload: &Upload) -> Result<(), SettleError> {
-        let Some((settled, again)) = self.file(upload).await? else {
-            return Ok(());
+    async fn settle(&self, upload: &Upload) -> Result<Option<Fresh>, SettleError> {
+        let Some(mut finishing) = self.file(upload).await? else {
+            return Ok(None);
         };
         // An error means that the finisher is gone: the receipt is there.
-        let _ = self.finish_soon(settled, again).changed().await;
-        Ok(())
+        let _ = finishing.changed().await;
+        let fresh = finishing.borrow().clone();
+        Ok(fresh)
     }
 
-    /// Everything up to the first transaction; gives the block that lacks its receipt, and
-    /// whether its event may have been recorded before.
-    async fn file(&self, upload: &Upload) -> Result<Option<(Settled, bool)>, SettleError> {
-        // The semaphore lives as long as `inner` and is never closed.
-        let _permit = self.inner.workers.acquire().await.ok();
+    /// Everything up to the first transaction; then starts to finish the block, if it lacks its receipt.
+    async fn file(&self, upload: &Upload) -> Result<Option<UnderWay>, SettleError> {
         let _claim = self.inner.uploads.claim(upload)?;
         let path = self.inner.uploads.path(&upload.id);
         // A repeated call after a crash between the two transactions finds the upload gone.
@@ -367,8 +301,11 @@ impl Intake {
         {
             return self.discard(upload, "hash-mismatch").await.map(|()| None);
         }
+        let reserved = self.reserve(&block).await;
         match index::find(self.inner.sql.read(), &block).await? {
-            Some(known) if known.is_of(upload) => return self.repeat(upload, &block, known).await,
+            Some(known) if known.is_of(upload) => {
+                return self.repeat(upload, reserved, known).await;
+            }
             Some(known) if known.accepted() => {
                 return self.discard(upload, "other-sender").await.map(|()| None);
             }
@@ -376,30 +313,44 @@ impl Intake {
         }
         let now = OffsetDateTime::now_utc();
         self.inner.clock.check(now)?;
-        let verdict = self
-            .verify(path.clone(), upload.device.clone(), now)
-            .await?;
-        let settlement = Settlement {
-            upload,
-            block,
-            received_at: now,
-            verdict,
-            fork: None,
-            gap: None,
+        // The semaphores live as long as `inner` and are never closed.
+        let _place = self.inner.verified.acquire().await.ok();
+        let object = ObjectId(*block.as_bytes());
+        let verdict = self.verify_and_link(upload, &object, now).await?;
+        let linked = verdict.is_ok();
+        let filing = Filing {
+            intake: self.clone(),
+            settlement: Settlement {
+                upload: upload.clone(),
+                block,
+                received_at: now,
+                verdict,
+            },
+            path,
         };
-        match self.file_away(settlement, &path).await? {
+        let filed = self.inner.commits.commit(filing).await?;
+        if linked && !filed.in_archive() {
+            // Its reservation keeps others from making it evidence meanwhile.
+            self.remove_from_archive(object).await;
+        }
+        match filed {
             Filed::New(settled) => {
+                if !settled.reason.is_empty() {
+                    self.count_quarantine().await?;
+                }
                 self.remove(upload);
-                Ok(Some((settled, false)))
+                Ok(Some(self.finish_soon(reserved, settled, false)))
             }
-            Filed::Known(known) => self.repeat(upload, &block, known).await,
+            Filed::Known(known) => self.repeat(upload, reserved, known).await,
             Filed::OtherSender => self.discard(upload, "other-sender").await.map(|()| None),
+            Filed::NoRoom(full) => Err(full),
         }
     }
 
     /// Hashes an upload whose bytes another process may have written, and makes them durable: that one may have ended
     /// between the last byte and its sync.
     async fn hash_durable(&self, upload: &Upload) -> Result<Sha256Digest, SettleError> {
+        let _worker = self.inner.workers.acquire().await.ok();
         let (uploads, id) = (self.inner.uploads.clone(), upload.id.clone());
         let work = move || {
             uploads.sync_file(&id)?;
@@ -412,75 +363,65 @@ impl Intake {
     async fn repeat(
         &self,
         upload: &Upload,
-        block: &Sha256Digest,
+        reserved: Reserved,
         known: Known,
-    ) -> Result<Option<(Settled, bool)>, SettleError> {
-        index::close_upload(&self.inner.sql, upload, &block.to_string()).await?;
+    ) -> Result<Option<UnderWay>, SettleError> {
+        let block = known.settled.block.to_string();
+        index::close_upload(&self.inner.sql, upload, &block).await?;
         self.remove(upload);
-        Ok(known.receipt_missing.then_some((known.settled, true)))
+        let missing = known.receipt_missing.then_some(known.settled);
+        Ok(missing.map(|settled| self.finish_soon(reserved, settled, true)))
     }
 
-    async fn verify(
+    /// Verifies a block, and gives one that passed its place in the archive: that takes several syncs of the disk, for which
+    /// others would have to wait in a transaction. Only its row makes it evidence.
+    async fn verify_and_link(
         &self,
-        path: std::path::PathBuf,
-        sender: String,
+        upload: &Upload,
+        object: &ObjectId,
         now: OffsetDateTime,
     ) -> Result<Result<Verified, Refusal>, SettleError> {
+        let workers = Arc::clone(&self.inner.workers);
+        let worker = workers.acquire_owned().await.ok();
         let inner = self.inner.clone();
+        let (sender, object) = (upload.device.clone(), *object);
+        let path = inner.uploads.path(&upload.id);
         let none = Exceptions::default();
-        let work = move || inner.verifier.verify(&path, &sender, now, &none);
-        Ok(self.inner.pool.run(work).await??)
+        let work = move || -> Result<_, SettleError> {
+            let verdict = inner.verifier.verify(&path, &sender, now, &none)?;
+            // What is left waits for the disk, and the more do, the better.
+            drop(worker);
+            if verdict.is_ok() {
+                inner.archive.link(&object, &path)?;
+            }
+            Ok(verdict)
+        };
+        self.inner.pool.run(work).await?
     }
 
-    /// First transaction: the block gets its place in the archive or in quarantine.
-    async fn file_away(
-        &self,
-        mut settlement: Settlement<'_>,
-        path: &Path,
-    ) -> Result<Filed, SettleError> {
-        let mut tx = self.inner.sql.write().await?;
-        match index::find(&mut *tx, &settlement.block).await? {
-            Some(known) if known.is_of(settlement.upload) => return Ok(Filed::Known(known)),
-            Some(known) if known.accepted() || settlement.verdict.is_err() => {
-                return Ok(Filed::OtherSender);
-            }
-            // Somebody else brought this block before, and it was refused. That must not keep
-            // out the camera that sealed it.
-            Some(_) => index::forget_refused(&mut tx, &settlement.block).await?,
-            None => {}
+    /// Takes back the place of a block that its chain contradicts. After a failure the next start does.
+    async fn remove_from_archive(&self, object: ObjectId) {
+        let archive = self.inner.archive.clone();
+        let removed = self.inner.pool.run(move || archive.remove(&object)).await;
+        if let Err(error) = removed.map_err(io::Error::other).flatten() {
+            tracing::warn!(%error, %object, "cannot remove a refused block from the archive");
         }
-        settlement.check_sequence(&mut tx).await?;
-        if settlement.verdict.is_err() {
-            self.check_quarantine(&mut tx, settlement.upload).await?;
-        }
-        let objects = if settlement.verdict.is_ok() {
-            &self.inner.archive
-        } else {
-            &self.inner.quarantine
-        };
-        objects.link(&ObjectId(*settlement.block.as_bytes()), path)?;
-        let settled = settlement.insert(&mut tx, &self.inner.units).await?;
-        tx.commit().await?;
-        if !settled.reason.is_empty() {
-            self.count_quarantine().await?;
-        }
-        Ok(Filed::New(settled))
+    }
+
+    async fn has_receipt(&self, settled: &Settled) -> Result<bool, SettleError> {
+        let block = settled.block.to_string();
+        let receipt = index::receipt(&self.inner.sql, &block, &settled.device);
+        Ok(receipt.await?.is_some())
     }
 
     /// Audit event, receipt, second transaction.
-    async fn finish(&self, settled: &Settled, again: bool) -> Result<(), SettleError> {
-        let block = settled.block.to_string();
-        if index::receipt(&self.inner.sql, &block, &settled.device)
-            .await?
-            .is_some()
-        {
-            return Ok(());
-        }
+    async fn finish(&self, settled: &Settled, again: bool) -> Result<Option<Fresh>, SettleError> {
         let accepted = settled.reason.is_empty();
         let event = settled.event(again);
         let leaf = self.record(event).await?;
         let checkpoint = match settled.wants_checkpoint {
-            true => self.checkpoint().await?,
+            // The newest one has the event that was recorded just now.
+            true => (self.inner.checkpoint)(),
             false => None,
         };
         let schema = match &checkpoint {
@@ -507,15 +448,17 @@ impl Intake {
         };
         let signer = self.inner.keys.signer();
         let cms = receipt.sign(&signer.key, &signer.chain)?;
-        index::store_receipt(&self.inner.sql, settled, leaf, &cms).await?;
+        let receipted = Receipted {
+            settled: settled.clone(),
+            leaf,
+            cms: cms.clone(),
+        };
+        self.inner.commits.commit(receipted).await?;
         self.inner.metrics.count_block(accepted, settled.size);
-        Ok(())
-    }
-
-    /// The log's newest checkpoint, which has the event that was recorded just now.
-    async fn checkpoint(&self) -> Result<Option<String>, SettleError> {
-        let checkpoint = Arc::clone(&self.inner.checkpoint);
-        Ok(self.inner.pool.run(move || checkpoint()).await?)
+        Ok(Some(Fresh {
+            device: settled.device.clone(),
+            cms,
+        }))
     }
 
     async fn discard(&self, upload: &Upload, reason: &str) -> Result<(), SettleError> {
@@ -562,33 +505,5 @@ fn hash_file(path: &Path) -> io::Result<Sha256Digest> {
             0 => return Ok(hash.finish()),
             n => hash.update(buffer.get(..n).unwrap_or_default()),
         }
-    }
-}
-
-/// How the first transaction ended.
-enum Filed {
-    /// The block is written down.
-    New(Settled),
-    /// Another upload of the same device was quicker.
-    Known(Known),
-    /// The block is another device's.
-    OtherSender,
-}
-
-/// An entry of [`Inner::settling`], taken out on drop, also when the work panics.
-struct Task {
-    intake: Intake,
-    key: String,
-    /// Closed after the entry is gone.
-    _done: watch::Sender<()>,
-}
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        let settling = &self.intake.inner.settling;
-        settling
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&self.key);
     }
 }

@@ -13,8 +13,10 @@ use serde::Serialize;
 use store::{ObjectId, StoreError, sqlx};
 use time::OffsetDateTime;
 
+use super::error::SettleError;
+use super::upload::Upload;
 use super::verify::{Exceptions, Refusal, Verified};
-use super::{Intake, SettleError, Upload, index};
+use super::{Intake, index};
 use crate::clock::from_millis;
 
 pub use super::verify::RELEASABLE;
@@ -137,13 +139,15 @@ impl Intake {
         let event = event("evidence.release", &waiting, actor)
             .with_reason(reason)
             .with_detail("exceptions", exceptions.join(","));
-        let settled = self.put_into_archive(&waiting, &verified, event).await?;
         let object = object(&waiting)?;
+        // Nobody who finds the block meanwhile takes the receipt that it has for the new one.
+        let reserved = self.reserve(&Sha256Digest::from(object.0)).await;
+        let settled = self.put_into_archive(&waiting, &verified, event).await?;
         self.remove_from_quarantine(&object);
         self.count_quarantine().await?;
-        self.inner.quarantine_room.notify_waiters();
+        self.inner.settling.quarantine_has_room();
         // An error means that the finisher is gone: the receipt is there.
-        let _ = self.finish_soon(settled, false).changed().await;
+        let _ = self.finish_soon(reserved, settled, false).changed().await;
         Ok(waiting)
     }
 
@@ -178,7 +182,7 @@ impl Intake {
         tx.commit().await?;
         self.remove_from_quarantine(&object);
         self.count_quarantine().await?;
-        self.inner.quarantine_room.notify_waiters();
+        self.inner.settling.quarantine_has_room();
         Ok(waiting)
     }
 
@@ -205,7 +209,26 @@ impl Intake {
                 self.remove_from_quarantine(&object);
             }
         }
+        self.remove_contradicted().await?;
         self.count_quarantine().await.map_err(Into::into)
+    }
+
+    /// Removes from the archive what a crash left there of blocks that passed every check but their place in the chain.
+    async fn remove_contradicted(&self) -> Result<(), QuarantineError> {
+        let contradicted: Vec<String> = sqlx::query_scalar(
+            "SELECT block_sha256 FROM blocks
+             WHERE verdict IN ('quarantined', 'rejected') AND reason IN (?, ?)",
+        )
+        .bind(Refusal::Fork(0).code())
+        .bind(Refusal::Replay(0).code())
+        .fetch_all(self.inner.sql.read())
+        .await?;
+        for object in contradicted.iter().filter_map(|block| block.parse().ok()) {
+            if self.inner.archive.contains(&object).unwrap_or(true) {
+                self.remove_from_archive(object).await;
+            }
+        }
+        Ok(())
     }
 
     async fn waiting(&self, block: &str) -> Result<Quarantined, QuarantineError> {

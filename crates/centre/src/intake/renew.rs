@@ -6,7 +6,8 @@ use evidence::cms;
 use evidence::receipt::{Receipt, ReceiptError};
 use time::OffsetDateTime;
 
-use super::{Intake, SettleError, index};
+use super::error::SettleError;
+use super::{Intake, index};
 use crate::device::Device;
 use crate::problem::Problem;
 

@@ -15,6 +15,7 @@ use store::{Sql, sqlx};
 use time::OffsetDateTime;
 
 use super::append::{Append, Busy, Claim, Growing, Held, OnCut};
+use super::index::Tx;
 use super::limits::Limits;
 use super::prefix_hash::PrefixHashes;
 use super::quota;
@@ -88,11 +89,11 @@ impl Uploads {
         self.disk.remove_file(&self.path(id))
     }
 
-    /// Starts an upload; its row and its empty file are on disk on return.
+    /// An upload that `device` announces, by a new name.
     ///
     /// # Errors
-    /// [`UploadError::TooLarge`], [`UploadError::TooMany`], or a failure of the disk.
-    pub(crate) async fn create(
+    /// The system gives no randomness.
+    pub(crate) fn announced(
         &self,
         device: &str,
         size: u64,
@@ -100,13 +101,8 @@ impl Uploads {
         metadata: String,
         address: Option<String>,
         now: OffsetDateTime,
-    ) -> Result<Upload, UploadError> {
-        let limit = self.limits.max_block.min(i64::MAX.unsigned_abs());
-        if size > limit {
-            return Err(UploadError::TooLarge { size, limit });
-        }
-        quota::check_space(&self.folder, &self.limits.quota, size)?;
-        let upload = Upload {
+    ) -> io::Result<Upload> {
+        Ok(Upload {
             id: random_id()?,
             device: device.to_owned(),
             size,
@@ -114,30 +110,55 @@ impl Uploads {
             metadata,
             expires_at: now + self.limits.upload_lifetime,
             address,
-        };
+        })
+    }
+
+    /// # Errors
+    /// [`UploadError::TooLarge`], [`UploadError::NoSpace`].
+    pub(super) fn check_size(&self, size: u64) -> Result<(), UploadError> {
+        let limit = self.limits.max_block.min(i64::MAX.unsigned_abs());
+        if size > limit {
+            return Err(UploadError::TooLarge { size, limit });
+        }
+        quota::check_space(&self.folder, &self.limits.quota, size)
+    }
+
+    /// Makes the empty file of upload `id`, durably.
+    pub(super) fn create_file(&self, id: &str) -> io::Result<()> {
+        self.disk.create(&self.path(id), FILE_MODE)?;
+        self.disk.sync_dir(&self.folder)
+    }
+
+    /// Writes `upload` down, if the shares of its device have room. Others may have made room for it: their claims are
+    /// returned, to be held until the files are gone.
+    ///
+    /// # Errors
+    /// The inner one if nothing has been changed.
+    pub(super) async fn admit(
+        &self,
+        tx: &mut Tx,
+        upload: &Upload,
+        now: OffsetDateTime,
+    ) -> Result<Result<Vec<Claim>, UploadError>, UploadError> {
         let most = i64::from(self.limits.max_open_per_device);
-        let mut tx = self.sql.write().await?;
-        let used = quota::read(&mut tx, device, millis(now)).await?;
+        let used = quota::read(tx, &upload.device, millis(now)).await?;
         let mut forgotten = Vec::new();
         if used.open >= most {
             forgotten = self
-                .give_way(&mut tx, device, upload.block_sha256.as_deref())
+                .give_way(tx, &upload.device, upload.block_sha256.as_deref())
                 .await?;
         }
         let gone = i64::try_from(forgotten.len()).unwrap_or(i64::MAX);
-        if used.open.saturating_sub(gone) >= most {
-            return Err(UploadError::TooMany(self.limits.max_open_per_device));
+        let room = match used.open.saturating_sub(gone) >= most {
+            true => Err(UploadError::TooMany(self.limits.max_open_per_device)),
+            false => used.check(&self.limits, upload.size, millis(now)),
+        };
+        match room {
+            Ok(()) => quota::insert(tx, upload, millis(now)).await?,
+            Err(error) if forgotten.is_empty() => return Ok(Err(error)),
+            Err(error) => return Err(error),
         }
-        used.check(&self.limits, size, millis(now))?;
-        quota::insert(&mut tx, &upload, millis(now)).await?;
-        // The file first: a row without its file would be an upload that nobody can finish.
-        self.disk.create(&self.path(&upload.id), FILE_MODE)?;
-        self.disk.sync_dir(&self.folder)?;
-        tx.commit().await?;
-        for claim in forgotten {
-            self.remove_file(&claim.id)?;
-        }
-        Ok(upload)
+        Ok(Ok(forgotten))
     }
 
     /// Deletes the rows of uploads whose address a crash made the sender forget: of the same block, or of one that has

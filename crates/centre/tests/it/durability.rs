@@ -104,6 +104,31 @@ async fn a_link_without_its_row_is_used_again() {
 }
 
 #[tokio::test]
+async fn contradicted_block_has_no_place_in_the_archive_even_after_a_crash() {
+    let (site, first) = scene().await;
+    assert_eq!(site.deliver(CAMERA, &first).await.reason, None);
+    let other = Shot {
+        plate: "KR 0815".into(),
+        ..Shot::first()
+    };
+    let other = site.world.camera(CAMERA).seal(&other);
+    let receipt = site.deliver(CAMERA, &other).await;
+    assert_eq!(receipt.reason.as_deref(), Some("sequence-fork"));
+    assert_eq!(
+        (site.objects("archive"), site.objects("quarantine")),
+        (1, 1)
+    );
+    // The transaction was made, and the place in the archive was not taken back.
+    let object = site.object("archive", &other.hash());
+    fs::create_dir_all(object.parent().unwrap()).unwrap();
+    fs::hard_link(site.object("quarantine", &other.hash()), &object).unwrap();
+    let site = site.restart().await;
+    assert!(!object.exists());
+    assert!(site.object("archive", &first.hash()).exists());
+    assert!(site.object("quarantine", &other.hash()).exists());
+}
+
+#[tokio::test]
 async fn a_block_without_its_receipt_gets_it_after_a_restart() {
     let (site, block) = scene().await;
     let at = site.send(CAMERA, &block.bytes).await;

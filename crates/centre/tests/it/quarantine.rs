@@ -3,6 +3,7 @@
 use audit::Actor;
 use centre::{Limits, QuarantineError};
 use evidence::receipt::{Receipt, Verdict};
+use futures_util::future::join_all;
 use http::StatusCode;
 use pki::clearance::Clearance;
 use pki::crl::RevocationReason;
@@ -36,6 +37,10 @@ fn sealed(camera: &Camera, ago: Duration) -> Block {
         sealed_at: now() - ago,
         ..Shot::first()
     })
+}
+
+fn size(block: &Block) -> u64 {
+    u64::try_from(block.bytes.len()).unwrap()
 }
 
 async fn quarantined(site: &Site, block: &Block, reason: &str) -> Receipt {
@@ -264,7 +269,6 @@ async fn rejected_block_leaves_its_hash_and_events_only() {
 
 #[tokio::test]
 async fn full_quarantine_gives_no_receipt_until_a_person_makes_room() {
-    let size = |block: &Block| u64::try_from(block.bytes.len()).unwrap();
     let site = Site::new().await;
     let camera = site.world.camera(CAMERA);
     let old = |number: i64| sealed(&camera, days(450 + number));
@@ -297,6 +301,63 @@ async fn full_quarantine_gives_no_receipt_until_a_person_makes_room() {
         site.verified(&answer.body).reason.as_deref(),
         Some("too-old")
     );
+}
+
+/// Else a camera that gives its uploads up would fill the archive with what nobody counts.
+#[tokio::test]
+async fn contradicted_block_that_waits_for_the_quarantine_is_not_in_the_archive() {
+    let site = Site::new().await;
+    let camera = site.world.camera(CAMERA);
+    let first = sealed(&camera, days(1));
+    let limits = Limits {
+        max_quarantine: size(&first),
+        ..Limits::default()
+    };
+    let options = Options {
+        limits,
+        ..Options::default()
+    };
+    let site = Site::open(site.world.clone(), site.folder.clone(), options).await;
+    assert_eq!(site.deliver(CAMERA, &first).await.reason, None);
+    let other = sealed(&camera, days(2));
+    let at = site.send(CAMERA, &other.bytes).await;
+    let request = tus("GET", &format!("{at}/receipt"), CAMERA);
+    let request = request.body(axum::body::Body::empty()).unwrap();
+    assert_eq!(site.intake(request).await.status, StatusCode::ACCEPTED);
+    assert_eq!((site.objects("quarantine"), site.parts()), (0, 1));
+    assert_eq!(site.objects("archive"), 1);
+}
+
+/// What is committed with a block that has to wait is committed without it.
+#[tokio::test(flavor = "multi_thread")]
+async fn full_quarantine_of_one_camera_holds_up_no_block_of_others() {
+    const OTHERS: i64 = 12;
+    let site = Site::new().await;
+    let camera = site.world.camera(CAMERA);
+    let old = |number: i64| sealed(&camera, days(450 + number));
+    let limits = Limits {
+        max_quarantine: size(&old(0)) * 6,
+        ..Limits::default()
+    };
+    let options = Options {
+        limits,
+        ..Options::default()
+    };
+    let site = Site::open(site.world.clone(), site.folder.clone(), options).await;
+    quarantined(&site, &old(1), "too-old").await;
+    let others = (0..OTHERS).map(|number| {
+        let name = format!("camera-{}", 30 + number);
+        let block = sealed(&site.world.camera(&name), days(1));
+        (name, block)
+    });
+    let others: Vec<_> = others.collect();
+    let waiting: Vec<_> = (2..5).map(old).collect();
+    let bring = others.iter().map(|(name, block)| site.deliver(name, block));
+    let wait = waiting.iter().map(|block| site.send(CAMERA, &block.bytes));
+    let (receipts, _) = tokio::join!(join_all(bring), join_all(wait));
+    assert!(receipts.iter().all(|receipt| receipt.reason.is_none()));
+    assert_eq!((site.objects("quarantine"), site.parts()), (1, 3));
+    assert_eq!(site.objects("archive"), receipts.len());
 }
 
 #[tokio::test]

@@ -136,10 +136,9 @@ impl Creation {
         let (block_sha256, metadata) = (self.block_sha256.clone(), self.metadata.clone());
         let now = OffsetDateTime::now_utc();
         let uploads = intake.uploads();
-        let created = uploads
-            .create(&device.0, self.size, block_sha256, metadata, from, now)
-            .await;
-        match created {
+        let upload = uploads.announced(&device.0, self.size, block_sha256, metadata, from, now);
+        let upload = upload.map_err(|e| Problem::internal(&e))?;
+        match intake.create_upload(upload, now).await {
             Ok(upload) => Ok(Created::Upload(upload)),
             Err(error) => Err(refused(intake, device, error).await),
         }
