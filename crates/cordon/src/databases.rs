@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use directory::DirectoryError;
 use registry::RegistryError;
-use store::StoreError;
 use tokio_util::sync::CancellationToken;
 
 use crate::failure::{Failure, Outcome};
@@ -19,6 +18,15 @@ pub(crate) const CHANGED: &str = "the database was changed by somebody else: kee
     data folder, and look at the log with `cordon pki audit`; where no copy is newer, `cordon audit accept-loss --data DIR \
     --reason TEXT` has the databases count";
 
+/// Tells that somebody else changed the registry's database.
+pub(crate) fn is_foreign(error: &RegistryError) -> bool {
+    match error {
+        RegistryError::Contradiction(_) => true,
+        RegistryError::Store(error) => error.is_foreign(),
+        _ => false,
+    }
+}
+
 /// Looks until a stop is asked for.
 pub(crate) async fn watch(site: Site, stop: CancellationToken) -> Outcome {
     let mut tick = tokio::time::interval(EVERY);
@@ -28,13 +36,15 @@ pub(crate) async fn watch(site: Site, stop: CancellationToken) -> Outcome {
             () = stop.cancelled() => return Ok(()),
         }
         // Whatever else fails is told by those who need the database.
-        if let Err(error @ RegistryError::Contradiction(_)) = site.registry.check_alone().await {
-            return Err(Failure::new(error, CHANGED));
+        match site.registry.check_alone().await {
+            Err(error) if is_foreign(&error) => return Err(Failure::new(error, CHANGED)),
+            _ => {}
         }
-        if let Err(error @ DirectoryError::Store(StoreError::Changed { .. })) =
-            site.directory.check_alone().await
-        {
-            return Err(Failure::new(error, CHANGED));
+        match site.directory.check_alone().await {
+            Err(DirectoryError::Store(error)) if error.is_foreign() => {
+                return Err(Failure::new(error, CHANGED));
+            }
+            _ => {}
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use audit::rows::{LoggedRows, ROWS};
+use audit::rows::{LoggedRows, ROWS, RowsByLog};
 use audit::{Actor, Event, Outcome};
 use store::sqlx::{Sqlite, Transaction};
 use store::{FollowedRows, SetHash, Sql, StoreError, Watched};
@@ -19,12 +19,21 @@ pub(crate) const WATCHED: &[Watched] = &[
     Watched {
         table: "people",
         without: &[],
+        ordered: false,
     },
     Watched {
         table: "passwords",
         without: &[],
+        ordered: false,
     },
 ];
+
+/// What hashes begin with. To be counted up with whatever changes the hash of rows that are there.
+const VERSION: &str = "1:";
+
+fn hash(rows: &SetHash) -> String {
+    format!("{VERSION}{}", rows.sha256())
+}
 
 /// The action of the event that says what rows there are, while nothing is being changed.
 const OPEN: &str = "directory.open";
@@ -69,6 +78,10 @@ impl DerefMut for Writing {
 impl Directory {
     pub(crate) async fn begin(&self) -> Result<Writing, DirectoryError> {
         let mut turn = Arc::clone(&self.turn.0).lock_owned().await;
+        if turn.is_unsettled {
+            // Before the log says that it has no effect, nothing of it may come to light at a later start.
+            self.sql.settle().await?;
+        }
         let mut tx = self.sql.write().await?;
         let rows = turn.rows.at_begin(&self.sql, &mut tx).await?;
         Ok(Writing { tx, rows, turn })
@@ -94,7 +107,7 @@ impl Directory {
             };
         };
         let now = last.at;
-        events.push(last.with_detail(ROWS, rows.sha256()));
+        events.push(last.with_detail(ROWS, hash(&rows)));
         if turn.is_unsettled {
             events.insert(0, settled(OPEN, &before, now));
         }
@@ -105,9 +118,9 @@ impl Directory {
         let recorded = self.pool.run(move || (audit.record_all(events), turn));
         let (recorded, mut turn) = recorded.await?;
         recorded?;
-        turn.rows.forget();
+        turn.rows.committing(rows);
         tx.commit().await?;
-        turn.rows.committed(rows);
+        turn.rows.committed();
         turn.is_unsettled = false;
         drop(turn);
         self.changed();
@@ -119,16 +132,15 @@ impl Directory {
         let Writing { rows, tx, turn } = self.begin().await?;
         drop(tx);
         let audit = Arc::clone(&self.audit);
-        let read = move || LoggedRows::read(&*audit, &is_settled);
-        let found = rows.sha256();
-        match self.pool.run(read).await?? {
-            LoggedRows::Hash(hash, _) if hash == found => Ok(()),
-            LoggedRows::Hash(hash, before) if before.as_ref() != Some(&found) => {
-                let known = hash;
-                Err(StoreError::Changed { found, known }.into())
+        let read = move || LoggedRows::read(&*audit, VERSION, &is_settled);
+        let found = hash(&rows);
+        match self.pool.run(read).await??.compare(&found) {
+            RowsByLog::Settled => Ok(()),
+            RowsByLog::Unsettled => {
+                self.sql.settle().await?;
+                self.settle(turn, OPEN, &rows, now).await
             }
-            // Nothing is known yet, or the newest event has no effect.
-            _ => self.settle(turn, OPEN, &rows, now).await,
+            RowsByLog::Others(known) => Err(StoreError::Changed { found, known }.into()),
         }
     }
 
@@ -178,7 +190,7 @@ fn settled(action: &str, rows: &SetHash, now: OffsetDateTime) -> Event {
         .with_reason(
             "these rows are there; what was recorded before and is not in them has no effect",
         )
-        .with_detail(ROWS, rows.sha256())
+        .with_detail(ROWS, hash(rows))
 }
 
 #[cfg(test)]

@@ -290,7 +290,8 @@ impl Registry {
             CaKind::Devices => Actor::device(holder),
             CaKind::Services => Actor::service(holder),
         };
-        let events = superseded_events(authority, holder, &actor, &older, serial, now);
+        let mut events = superseded_events(authority, holder, &actor, &older, serial, now);
+        events.push(first_use(authority, holder, actor, serial, now));
         tx.record(events).await?;
         Ok(tx.commit().await?)
     }
@@ -303,6 +304,19 @@ pub(crate) const fn authority_of(identity: &Identity) -> CaKind {
         SubjectKind::Device => CaKind::Devices,
         SubjectKind::Service => CaKind::Services,
     }
+}
+
+/// The event of the first use of a certificate, which ends those before it.
+pub(crate) fn first_use(
+    authority: CaKind,
+    holder: &str,
+    actor: Actor,
+    serial: &str,
+    now: OffsetDateTime,
+) -> Event {
+    let resource = format!("certificate/{authority}/{holder}");
+    Event::new(now, actor, "certificate.first-use", resource, Outcome::Ok)
+        .with_detail("serial", serial)
 }
 
 /// One event for each certificate that `by` takes the place of.

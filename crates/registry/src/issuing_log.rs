@@ -19,6 +19,7 @@ use serde_json::Value;
 use time::OffsetDateTime;
 
 use crate::generation::AuthorityId;
+use crate::rows_log;
 use crate::writing::OPEN;
 use crate::{Registry, RegistryError};
 
@@ -289,7 +290,7 @@ impl Registry {
         }
         event = event
             .with_detail(TRANSACTION, committed)
-            .with_detail(ROWS, rows.sha256());
+            .with_detail(ROWS, rows_log::hash(&rows));
         self.record_in_turn(turn, self.told(vec![event])).await?;
         Ok(())
     }

@@ -350,6 +350,7 @@ impl Registry {
             registry.load_profiles().await?;
             return Err(error);
         }
+        registry.note_authorities(now).await?;
         registry.settle_steps(now).await?;
         registry.load_profiles().await?;
         registry.load_revocations().await?;

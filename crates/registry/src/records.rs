@@ -14,7 +14,7 @@ use time::OffsetDateTime;
 
 use crate::authority::id_of;
 use crate::generation::AuthorityId;
-use crate::rows_log::WATCHED;
+use crate::rows_log::{self, WATCHED};
 use crate::{Issued, Registry, RegistryError};
 
 /// Certificates of one holder and authority that are shown.
@@ -184,13 +184,13 @@ pub enum InBook<'a> {
     },
 }
 
-/// SHA-256 of the hash of all rows that are held against the log, of a book that is only read, and may be in use.
+/// The hash, as the log has it, of all rows that are held against the log, of a book that is only read, and may be in use.
 ///
 /// # Errors
 /// As [`for_each_in_book`].
 pub async fn rows_in_book(directory: &Path) -> Result<String, RegistryError> {
     let file = directory.join("registry.sqlite");
-    Ok(Sql::hash_rows_of(&file, WATCHED).await?.sha256())
+    Ok(rows_log::hash(&Sql::hash_rows_of(&file, WATCHED).await?))
 }
 
 /// Hands every certificate, archived key and revocation of the book in a site's folder to `each`, in the order of issuing. The

@@ -48,6 +48,7 @@ impl Registry {
     ) -> Result<Vec<AuthorityId>, RegistryError> {
         let before = self.held();
         self.load_authorities(passphrase, now).await?;
+        self.note_authorities(now).await?;
         let held = self.held();
         let is_new = |id: &&AuthorityId| !before.all.contains_key(id);
         let new: Vec<AuthorityId> = held.all.keys().filter(is_new).copied().collect();
@@ -69,7 +70,14 @@ impl Registry {
         let _turn = self.inner.authority_turn.lock().await;
         let standings = Standings(standings(self.inner.sql.read()).await?);
         let found = self.find_authorities(&standings, now)?;
-        let standings = self.note_authorities(standings, &found, now).await?;
+        let mut standings = standings;
+        for id in found.certificates.keys() {
+            // Noted once the database was held against the log.
+            standings.0.entry(*id).or_insert(Standing {
+                state: AuthorityState::Ready,
+                needed_until: None,
+            });
+        }
         let before = self.held();
         let mut held = Authorities {
             standings,
@@ -167,19 +175,18 @@ impl Registry {
         Ok(found)
     }
 
-    /// Has the database know every authority with a good certificate.
-    async fn note_authorities(
-        &self,
-        known: Standings,
-        found: &Found,
-        now: OffsetDateTime,
-    ) -> Result<Standings, RegistryError> {
-        let mut certified = found.certificates.keys();
-        if certified.all(|id| known.get(*id).is_some()) {
-            return Ok(known);
+    /// Has the database know every authority that has a good certificate.
+    pub(crate) async fn note_authorities(&self, now: OffsetDateTime) -> Result<(), RegistryError> {
+        let known = standings(self.inner.sql.read()).await?;
+        let held = self.standings();
+        let new = held.0.keys().filter(|id| !known.contains_key(id));
+        let new: Vec<AuthorityId> = new.copied().collect();
+        if new.is_empty() {
+            return Ok(());
         }
-        let mut tx = self.inner.sql.write().await?;
-        for id in found.certificates.keys() {
+        let mut tx = self.write(now).await?;
+        let mut events = Vec::new();
+        for id in new {
             sqlx::query(
                 "INSERT OR IGNORE INTO authorities (kind, generation, state, changed_at)
                  VALUES (?, ?, 'ready', ?)",
@@ -187,11 +194,14 @@ impl Registry {
             .bind(id.kind().name())
             .bind(id.generation())
             .bind(now.unix_timestamp())
-            .execute(&mut *tx)
+            .execute(&mut **tx)
             .await?;
+            let (by, authority) = (Actor::service("registry"), format!("authority/{id}"));
+            let event = Event::new(now, by, "authority.ready", authority, Outcome::Ok);
+            events.push(event.with_reason("its certificate was found in the folder"));
         }
-        tx.commit().await?;
-        Ok(Standings(standings(self.inner.sql.read()).await?))
+        tx.record(events).await?;
+        tx.commit().await
     }
 
     /// Has `id` issue from now on whatever its kind issues; the one before goes on signing lists, and OCSP responses by its

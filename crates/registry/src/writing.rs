@@ -21,6 +21,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::contradiction::Contradiction;
 use crate::issuing_log::NOTED;
+use crate::rows_log;
 use crate::{Registry, RegistryError};
 
 /// The action of the event that says which transactions took effect.
@@ -39,8 +40,10 @@ pub(crate) struct WriteTurn(Arc<Mutex<Written>>);
 
 #[derive(Default)]
 struct Written {
-    /// True where the database says that this process writes.
+    /// Something was written since the start.
     is_open: bool,
+    /// The newest transaction with events was not committed, or it is not known whether it was.
+    is_unsettled: bool,
     /// The newest transaction with events, committed or not.
     recorded: i64,
     rows: FollowedRows,
@@ -104,10 +107,15 @@ impl Writing {
         if events.is_empty() {
             return Ok(Vec::new());
         }
+        sqlx::query("UPDATE writing SET committed = ?")
+            .bind(self.number)
+            .execute(&mut *self.tx)
+            .await?;
         Sql::take_changes(&mut self.tx, &mut self.rows).await?;
-        let rows = self.rows.sha256();
+        let rows = rows_log::hash(&self.rows);
         let mut turn = self.turn.take().ok_or(RegistryError::Interrupted)?;
         turn.0.recorded = self.number;
+        (turn.0.is_open, turn.0.is_unsettled) = (true, true);
         self.has_events = true;
         let number = self.number;
         let numbered = |event: Event| event.with_detail(TRANSACTION, number);
@@ -135,15 +143,10 @@ impl Writing {
         if Sql::take_changes(&mut self.tx, &mut self.rows).await? {
             return Err(StoreError::Unfollowed.into());
         }
-        if self.has_events {
-            sqlx::query("UPDATE writing SET committed = ?")
-                .bind(self.number)
-                .execute(&mut *self.tx)
-                .await?;
-        }
-        turn.0.rows.forget();
+        turn.0.rows.committing(self.rows);
         self.tx.commit().await?;
-        turn.0.rows.committed(self.rows);
+        turn.0.rows.committed();
+        turn.0.is_unsettled &= !self.has_events;
         then();
         Ok(())
     }
@@ -162,25 +165,20 @@ impl Registry {
         mut turn: Turn,
         now: OffsetDateTime,
     ) -> Result<Writing, RegistryError> {
-        if !turn.0.is_open {
-            let mut tx = self.inner.sql.write().await?;
-            sqlx::query("UPDATE writing SET open = 1")
-                .execute(&mut *tx)
-                .await?;
-            tx.commit().await?;
-            turn.0.is_open = true;
+        if turn.0.is_unsettled {
+            // Before the log says that it has no effect, nothing of it may come to light at a later start.
+            self.inner.sql.settle().await?;
         }
         let mut tx = self.inner.sql.write().await?;
         let committed: i64 = sqlx::query_scalar("SELECT committed FROM writing")
             .fetch_one(&mut *tx)
             .await?;
         let rows = self.rows_at_begin(&mut tx, &mut turn).await?;
-        let failed = turn.0.recorded > committed;
         Ok(Writing {
             tx,
             number: committed.saturating_add(1),
             has_events: false,
-            failed: failed.then(|| settled(OPEN, committed, &rows, now)),
+            failed: (turn.0.is_unsettled).then(|| settled(OPEN, committed, &rows, now)),
             rows,
             turn: Some(turn),
             registry: self.clone(),
@@ -223,44 +221,32 @@ impl Registry {
         }
     }
 
-    /// Holds the rows against the log, and says which transactions of the run before took effect, unless it wrote nothing or
+    /// Holds the rows against the log, and says which transactions of the run before took effect, unless it
     /// [ended](Self::close) in order.
     pub(crate) async fn settle_writing(&self, now: OffsetDateTime) -> Result<(), RegistryError> {
         let mut turn = self.inner.turn.wait().await;
-        let open: bool = sqlx::query_scalar("SELECT open FROM writing")
-            .fetch_one(self.inner.sql.read())
-            .await?;
         let (committed, rows) = self.committed(&mut turn).await?;
         self.check_not_older(committed).await?;
-        let is_known = self.check_rows(&rows).await?;
-        match open || !is_known {
-            true => self.record(settled(OPEN, committed, &rows, now)).await,
-            false => Ok(()),
+        if !self.check_rows(&rows).await? {
+            return Ok(());
         }
+        self.inner.sql.settle().await?;
+        self.record(settled(OPEN, committed, &rows, now)).await
     }
 
     /// Notes that all that was recorded took effect, if it did; nobody writes any more.
     pub(crate) async fn end_writing(
         &self,
-        turn: Turn,
+        mut turn: Turn,
         now: OffsetDateTime,
     ) -> Result<(), RegistryError> {
-        if !turn.0.is_open {
+        if !turn.0.is_open || turn.0.is_unsettled {
             return Ok(());
         }
-        let Some(rows) = turn.0.rows.known() else {
-            return Ok(());
-        };
-        let mut tx = self.inner.sql.write().await?;
-        let ended = sqlx::query_scalar(
-            "UPDATE writing SET open = 0 WHERE committed >= ? RETURNING committed",
-        );
-        let ended = ended.bind(turn.0.recorded).fetch_optional(&mut *tx);
-        if let Some(committed) = ended.await? {
-            let event = settled(CLOSE, committed, rows, now);
-            self.record_in_turn(turn, vec![event]).await?;
-        }
-        Ok(tx.commit().await?)
+        let (committed, rows) = self.committed(&mut turn).await?;
+        let event = settled(CLOSE, committed, &rows, now);
+        self.record_in_turn(turn, vec![event]).await?;
+        Ok(())
     }
 
     /// Records events on a thread that may block, and keeps the turn until that is done.
@@ -285,5 +271,5 @@ fn settled(action: &str, committed: i64, rows: &SetHash, now: OffsetDateTime) ->
     Event::new(now, actor, action, "registry", Outcome::Ok)
         .with_reason("of what was recorded before, transactions with higher numbers have no effect")
         .with_detail(TRANSACTION, committed)
-        .with_detail(ROWS, rows.sha256())
+        .with_detail(ROWS, rows_log::hash(rows))
 }

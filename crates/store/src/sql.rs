@@ -1,6 +1,8 @@
 //! SQLite with the settings that make a commit mean "on disk".
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use sqlx::sqlite::{
@@ -9,7 +11,7 @@ use sqlx::sqlite::{
 };
 use sqlx::{Connection as _, Sqlite, Transaction};
 
-use crate::watched::{Watched, check_schema, watch};
+use crate::watched::{Followed, Watched, schema_of, watch};
 
 /// One step of a schema: statements that bring version `version - 1` to `version`.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +39,9 @@ pub enum StoreError {
     /// Somebody else changed the schema of a [watched](Sql::open_watched) file.
     #[error("{0} in the database is not what this program makes: its schema was changed")]
     Schema(String),
+    /// Somebody else wrote to the file, or the disk is at fault: an index does not say what its table says, for instance.
+    #[error("the database contradicts itself: {0}")]
+    Inconsistent(String),
     /// Somebody else wrote to the file while this program had it open.
     #[error(
         "the database was changed by something else than this program: its rows have the SHA-256 {found}, and had {known}"
@@ -50,6 +55,17 @@ pub enum StoreError {
     Hash,
 }
 
+impl StoreError {
+    /// Tells that something else than this program changed the database, or the disk is at fault.
+    #[must_use]
+    pub const fn is_foreign(&self) -> bool {
+        matches!(
+            self,
+            Self::Changed { .. } | Self::Schema(_) | Self::Inconsistent(_)
+        )
+    }
+}
+
 /// A SQLite database: one writer, several readers.
 ///
 /// Journal mode is WAL with `synchronous = FULL`, so a committed transaction survives power loss.
@@ -59,7 +75,7 @@ pub enum StoreError {
 pub struct Sql {
     readers: SqlitePool,
     writer: SqlitePool,
-    watched: &'static [Watched],
+    followed: Followed,
 }
 
 /// Enough for the pages of a portal; readers beyond it wait for their turn.
@@ -79,10 +95,10 @@ impl Sql {
         Self::open_watched(path, migrations, &[]).await
     }
 
-    /// The same, where all changes of some tables are followed, and the schema must be what `migrations` make.
+    /// The same, where all changes of some tables are followed ([`FollowedRows`](crate::FollowedRows)).
     ///
     /// # Errors
-    /// As [`Self::open`], and [`StoreError::Schema`].
+    /// As [`Self::open`].
     pub async fn open_watched(
         path: &Path,
         migrations: &[Migration],
@@ -91,14 +107,20 @@ impl Sql {
         let options = options(path);
         let mut connection = SqliteConnection::connect_with(&options).await?;
         migrate(&mut connection, migrations).await?;
+        let mut followed = Followed::default();
         let mut pool = pool(1);
         if !watched.is_empty() {
-            check_schema(&mut connection, migrations).await?;
+            followed.tables = watched;
+            followed.schema = Arc::new(schema_of(migrations).await?);
+            let connections = Arc::clone(&followed.connections);
             // One that has followed the changes so far is not given up as long as it works.
-            pool = pool
-                .idle_timeout(None)
-                .max_lifetime(None)
-                .after_connect(move |connection, _| Box::pin(watch(connection, watched)));
+            pool =
+                pool.idle_timeout(None)
+                    .max_lifetime(None)
+                    .after_connect(move |connection, _| {
+                        connections.fetch_add(1, Ordering::SeqCst);
+                        Box::pin(watch(connection, watched))
+                    });
         }
         let writer = pool.connect_with(options.clone()).await?;
         connection.close().await?;
@@ -106,13 +128,13 @@ impl Sql {
         Ok(Self {
             readers,
             writer,
-            watched,
+            followed,
         })
     }
 
-    /// The tables that are followed.
-    pub(crate) const fn watched(&self) -> &'static [Watched] {
-        self.watched
+    /// What the database is compared with.
+    pub(crate) const fn followed(&self) -> &Followed {
+        &self.followed
     }
 
     /// The same database with read-only connections of its own: whoever reads by these does not
@@ -124,7 +146,7 @@ impl Sql {
         Ok(Self {
             readers: readers(options(path)).await?,
             writer: self.writer.clone(),
-            watched: self.watched,
+            followed: self.followed.clone(),
         })
     }
 
@@ -156,6 +178,12 @@ impl Sql {
             }
         }
         Ok(self.writer.begin_with(BEGIN).await?)
+    }
+
+    /// Closes the connection that writes; the next one who does gets another.
+    #[cfg(test)]
+    pub(crate) async fn give_up_writer(&self) {
+        self.writer.acquire().await.unwrap().close().await.unwrap();
     }
 
     /// Closes all connections after their current statement.

@@ -4,11 +4,17 @@
 //! after its change in a temporary table. That table belongs to the transaction: what is rolled back, to a savepoint too, was
 //! not noted. Whoever writes takes the notes before the commit ([`Sql::take_changes`]).
 //!
-//! A row counts as the text of its columns. One that has nothing or its default is left out, so that a later version may add
-//! columns without changing the hash of what is there.
+//! A row counts as the text of its columns. A column with its default is left out, so that a later version may add columns without
+//! changing the hash of what is there.
+//!
+//! The hash is of tables. Queries go by indexes as well, and somebody who writes to the file could have these say something else,
+//! or have a trigger change rows as if the program did: whenever all rows are read, the schema is compared with that of the
+//! program, and SQLite compares each index with its table.
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::TryStreamExt as _;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
@@ -23,6 +29,19 @@ pub struct Watched {
     pub table: &'static str,
     /// Columns that may change unnoticed.
     pub without: &'static [&'static str],
+    /// The order in which rows came decides of something: their numbers count as well. No row of such a table is ever deleted,
+    /// so that SQLite has no reason to number them anew.
+    pub ordered: bool,
+}
+
+/// What a database that is followed is compared with.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Followed {
+    pub(crate) tables: &'static [Watched],
+    /// Names of all objects with the statements that made them.
+    pub(crate) schema: Arc<BTreeSet<(String, String)>>,
+    /// Connections so far that write: what SQLite tells one of them of others' changes is no answer to another one.
+    pub(crate) connections: Arc<AtomicU64>,
 }
 
 impl Sql {
@@ -57,7 +76,37 @@ impl Sql {
         &self,
         tx: &mut Transaction<'static, Sqlite>,
     ) -> Result<SetHash, StoreError> {
-        hash_rows(tx, self.watched()).await
+        hash_rows(tx, self.followed().tables).await
+    }
+
+    /// Refuses another schema than the program's, and indexes that do not say what their tables say.
+    async fn check_whole(&self, tx: &mut Transaction<'static, Sqlite>) -> Result<(), StoreError> {
+        check_schema(tx, &self.followed().schema).await?;
+        let faults: Vec<String> = sqlx::query_scalar("PRAGMA integrity_check(1)")
+            .fetch_all(&mut **tx)
+            .await?;
+        match faults.into_iter().find(|fault| fault != "ok") {
+            None => Ok(()),
+            Some(fault) => Err(StoreError::Inconsistent(fault)),
+        }
+    }
+
+    /// Commits nothing: after a commit that failed, what SQLite had written of it is not taken for committed any more, also not by
+    /// a start after a crash.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn settle(&self) -> Result<(), StoreError> {
+        let mut tx = self.write().await?;
+        let version: i64 = sqlx::query_scalar("PRAGMA user_version")
+            .fetch_one(&mut *tx)
+            .await?;
+        // The same number: the page that has it is written all the same.
+        let same = format!("PRAGMA user_version = {version}");
+        sqlx::raw_sql(sqlx::AssertSqlSafe(same))
+            .execute(&mut *tx)
+            .await?;
+        Ok(tx.commit().await?)
     }
 
     /// The hash of all rows of tables in a file that is only read, and may be in use.
@@ -80,7 +129,7 @@ async fn hash_rows(
     let mut hash = SetHash::default();
     for watched in watched {
         let columns = columns(connection, watched).await?;
-        let row = row_text(watched.table, &columns, "");
+        let row = row_text(watched, &columns, "");
         let query = format!("SELECT {row} FROM main.{}", watched.table);
         let query = sqlx::query_scalar::<_, String>(sqlx::AssertSqlSafe(query));
         let mut rows = query.fetch(&mut *connection);
@@ -94,18 +143,28 @@ async fn hash_rows(
 /// The rows of the watched tables as a process has committed them.
 #[derive(Debug, Default)]
 pub struct FollowedRows {
-    /// `None` where that is not known.
-    rows: Option<SetHash>,
-    /// By which SQLite tells that somebody else wrote to the file.
-    version: Option<i64>,
+    rows: Known,
+    /// By which SQLite tells that somebody else wrote to the file, and the connection that it told.
+    version: Option<(u64, i64)>,
+}
+
+#[derive(Debug, Default)]
+enum Known {
+    /// No look was taken yet.
+    #[default]
+    Nothing,
+    Rows(SetHash),
+    /// A commit failed: whether it took effect is not known.
+    Either(SetHash, SetHash),
 }
 
 impl FollowedRows {
-    /// The hash of the rows at the beginning of a transaction. Reads them all the first time, and when somebody else wrote to the
-    /// file meanwhile.
+    /// The hash of the rows at the beginning of a transaction. Reads them all the first time, after a commit that failed, and
+    /// when somebody else wrote to the file meanwhile.
     ///
     /// # Errors
-    /// [`StoreError::Changed`] if somebody else changed them, [`StoreError::Unfollowed`], or the database's.
+    /// [`StoreError::Changed`], [`StoreError::Schema`] or [`StoreError::Inconsistent`] if somebody else changed something,
+    /// [`StoreError::Unfollowed`], or the database's.
     pub async fn at_begin(
         &mut self,
         sql: &Sql,
@@ -119,39 +178,51 @@ impl FollowedRows {
         if is_left {
             return Err(StoreError::Unfollowed);
         }
+        let version = (sql.followed().connections.load(Ordering::SeqCst), version);
         if self.version == Some(version)
-            && let Some(rows) = &self.rows
+            && let Known::Rows(rows) = &self.rows
         {
             return Ok(rows.clone());
         }
+        sql.check_whole(tx).await?;
         let found = sql.hash_rows(tx).await?;
-        match &self.rows {
-            Some(known) if *known != found => Err(StoreError::Changed {
+        let known = match &self.rows {
+            Known::Nothing => &found,
+            Known::Either(before, after) if *before == found || *after == found => &found,
+            Known::Rows(rows) | Known::Either(rows, _) => rows,
+        };
+        if *known != found {
+            return Err(StoreError::Changed {
                 found: found.sha256(),
                 known: known.sha256(),
-            }),
-            _ => {
-                self.version = Some(version);
-                self.rows = Some(found.clone());
-                Ok(found)
-            }
+            });
         }
+        self.version = Some(version);
+        self.rows = Known::Rows(found.clone());
+        Ok(found)
     }
 
     /// The rows, where they are known.
     #[must_use]
     pub const fn known(&self) -> Option<&SetHash> {
-        self.rows.as_ref()
+        match &self.rows {
+            Known::Rows(rows) => Some(rows),
+            Known::Nothing | Known::Either(..) => None,
+        }
     }
 
-    /// To be called before a commit: whether one that fails took effect is not known.
-    pub fn forget(&mut self) {
-        self.rows = None;
+    /// To be called before a commit, with what it makes of the rows.
+    pub fn committing(&mut self, after: SetHash) {
+        if let Known::Rows(before) = std::mem::take(&mut self.rows) {
+            self.rows = Known::Either(before, after);
+        }
     }
 
-    /// To be called after a commit, with what it made of the rows.
-    pub fn committed(&mut self, rows: SetHash) {
-        self.rows = Some(rows);
+    /// To be called after a commit.
+    pub fn committed(&mut self) {
+        if let Known::Either(_, after) = std::mem::take(&mut self.rows) {
+            self.rows = Known::Rows(after);
+        }
     }
 }
 
@@ -168,8 +239,8 @@ pub(crate) async fn watch(
         let table = one.table;
         let columns = columns(connection, one).await?;
         let (old, new) = (
-            row_text(table, &columns, "OLD."),
-            row_text(table, &columns, "NEW."),
+            row_text(one, &columns, "OLD."),
+            row_text(one, &columns, "NEW."),
         );
         let names: Vec<&str> = columns.iter().map(|(name, _)| name.as_str()).collect();
         let names = names.join(", ");
@@ -203,30 +274,37 @@ async fn columns(
 }
 
 /// An expression for the text of a row. Hexadecimal has a text whole, with whatever characters.
-fn row_text(table: &str, columns: &[(String, Option<String>)], of: &str) -> String {
-    let mut text = format!("'{table}'");
+fn row_text(watched: &Watched, columns: &[(String, Option<String>)], of: &str) -> String {
+    let mut text = format!("'{}'", watched.table);
+    if watched.ordered {
+        text.push_str(&format!(" || ' ' || {of}rowid"));
+    }
     for (name, default) in columns {
-        let default = match default {
-            Some(default) => format!(" OR {of}{name} IS ({default})"),
-            None => String::new(),
-        };
+        let default = default.as_deref().unwrap_or("NULL");
         text.push_str(&format!(
-            " || CASE WHEN {of}{name} IS NULL{default} THEN '' ELSE ' {name}=' || typeof({of}{name}) || ':' || hex({of}{name}) END"
+            " || CASE WHEN {of}{name} IS ({default}) THEN '' ELSE ' {name}=' || typeof({of}{name}) || ':' || hex({of}{name}) END"
         ));
     }
     text
 }
 
-/// Refuses a file with other tables, indexes or triggers than the migrations make: a default that somebody changed, or a trigger
-/// of his, would have rows be something else than they were.
-pub(crate) async fn check_schema(
-    connection: &mut SqliteConnection,
+/// The schema that migrations make.
+pub(crate) async fn schema_of(
     migrations: &[Migration],
-) -> Result<(), StoreError> {
+) -> Result<BTreeSet<(String, String)>, StoreError> {
     let mut model = SqliteConnection::connect("sqlite::memory:").await?;
     migrate(&mut model, migrations).await?;
-    let (found, wanted) = (schema(connection).await?, schema(&mut model).await?);
-    match found.symmetric_difference(&wanted).next() {
+    schema(&mut model).await
+}
+
+/// Refuses a file with other tables, indexes or triggers than `wanted`: a default that somebody changed, or a trigger of his,
+/// would have rows be something else than they were.
+async fn check_schema(
+    connection: &mut SqliteConnection,
+    wanted: &BTreeSet<(String, String)>,
+) -> Result<(), StoreError> {
+    let found = schema(connection).await?;
+    match found.symmetric_difference(wanted).next() {
         None => Ok(()),
         Some((name, _)) => Err(StoreError::Schema(name.clone())),
     }
@@ -292,6 +370,7 @@ CREATE TABLE b (n INTEGER) STRICT;
     const WATCHED: &[Watched] = &[Watched {
         table: "a",
         without: &["seen_at"],
+        ordered: false,
     }];
 
     struct World {
@@ -424,6 +503,121 @@ CREATE TABLE b (n INTEGER) STRICT;
         eprintln!("a changed row: {:?}", changes / 1000);
     }
 
+    /// As somebody else who has the file.
+    async fn meddle(world: &World, statements: &str) {
+        let file = SqliteConnectOptions::new().filename(world.folder.path().join("db"));
+        let mut other = SqliteConnection::connect_with(&file).await.unwrap();
+        let statements = sqlx::AssertSqlSafe(statements.to_owned());
+        sqlx::raw_sql(statements).execute(&mut other).await.unwrap();
+        other.close().await.unwrap();
+    }
+
+    async fn at_begin(world: &World, rows: &mut FollowedRows) -> Result<SetHash, StoreError> {
+        let mut tx = world.sql.write().await.unwrap();
+        rows.at_begin(&world.sql, &mut tx).await
+    }
+
+    #[tokio::test]
+    async fn index_that_does_not_say_what_its_table_says_is_refused() {
+        let mut world = World::new().await;
+        world
+            .run("INSERT INTO a (id, name) VALUES (1, 'x'), (2, 'y')")
+            .await;
+        let mut rows = FollowedRows::default();
+        at_begin(&world, &mut rows).await.unwrap();
+        // Without its row in the schema the index is not written; with it again, nothing shows that it was away.
+        meddle(
+            &world,
+            "PRAGMA writable_schema = ON;
+             CREATE TABLE kept AS SELECT * FROM sqlite_schema WHERE name IN ('sqlite_autoindex_a_1', 'a');
+             DELETE FROM sqlite_schema WHERE name = 'sqlite_autoindex_a_1';
+             UPDATE sqlite_schema SET sql = replace(sql, 'NOT NULL UNIQUE', 'NOT NULL') WHERE name = 'a'",
+        )
+        .await;
+        meddle(&world, "UPDATE a SET name = 'z' WHERE id = 1").await;
+        meddle(
+            &world,
+            "PRAGMA writable_schema = ON;
+             UPDATE sqlite_schema SET sql = (SELECT sql FROM kept WHERE name = 'a') WHERE name = 'a';
+             INSERT INTO sqlite_schema SELECT * FROM kept WHERE name <> 'a'",
+        )
+        .await;
+        meddle(&world, "DROP TABLE kept").await;
+        meddle(&world, "UPDATE b SET n = n").await;
+        let refused = at_begin(&world, &mut rows).await.unwrap_err();
+        assert!(
+            matches!(refused, StoreError::Inconsistent(_)),
+            "{refused:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn null_in_a_column_with_a_default_is_no_default() {
+        let mut world = World::new().await;
+        world.run("INSERT INTO a (id, name) VALUES (1, 'x')").await;
+        let mut rows = FollowedRows::default();
+        at_begin(&world, &mut rows).await.unwrap();
+        let table = "sqlite_schema WHERE name = 'a'";
+        meddle(
+            &world,
+            &format!("PRAGMA writable_schema = ON; CREATE TEMP TABLE s AS SELECT sql FROM {table};
+                UPDATE sqlite_schema SET sql = replace(sql, 'NOT NULL DEFAULT', 'DEFAULT') WHERE name = 'a'"),
+        )
+        .await;
+        meddle(
+            &world,
+            "UPDATE a SET state = NULL; PRAGMA writable_schema = ON;
+             UPDATE sqlite_schema SET sql = replace(sql, 'TEXT DEFAULT', 'TEXT NOT NULL DEFAULT') WHERE name = 'a'",
+        )
+        .await;
+        let mut tx = world.sql.write().await.unwrap();
+        let found = world.sql.hash_rows(&mut tx).await.unwrap();
+        assert_ne!(found, world.followed);
+        drop(tx);
+        let refused = at_begin(&world, &mut rows).await.unwrap_err();
+        assert!(
+            matches!(refused, StoreError::Inconsistent(_)),
+            "{refused:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn after_a_commit_that_failed_rows_are_those_of_before_or_after_and_no_others() {
+        let mut world = World::new().await;
+        world.run("INSERT INTO a (id, name) VALUES (1, 'x')").await;
+        let mut rows = FollowedRows::default();
+        let before = at_begin(&world, &mut rows).await.unwrap();
+        let after = {
+            let mut other = before.clone();
+            other.add(b"a row").unwrap();
+            other
+        };
+        rows.committing(after.clone());
+        assert!(rows.known().is_none());
+        meddle(&world, "UPDATE a SET name = 'y'").await;
+        let refused = at_begin(&world, &mut rows).await.unwrap_err();
+        assert!(matches!(refused, StoreError::Changed { .. }), "{refused:?}");
+        meddle(&world, "UPDATE a SET name = 'x'").await;
+        assert_eq!(at_begin(&world, &mut rows).await.unwrap(), before);
+        rows.committing(after.clone());
+        rows.committed();
+        assert_eq!(rows.known(), Some(&after));
+    }
+
+    #[tokio::test]
+    async fn new_connection_does_not_take_what_changed_before_it_for_seen() {
+        let mut world = World::new().await;
+        world.run("INSERT INTO a (id, name) VALUES (1, 'x')").await;
+        let mut rows = FollowedRows::default();
+        at_begin(&world, &mut rows).await.unwrap();
+        let writer = world.sql.write().await.unwrap();
+        drop(writer);
+        world.sql.give_up_writer().await;
+        meddle(&world, "UPDATE a SET name = 'y'").await;
+        let refused = at_begin(&world, &mut rows).await.unwrap_err();
+        assert!(matches!(refused, StoreError::Changed { .. }), "{refused:?}");
+    }
+
     #[tokio::test]
     async fn schema_that_was_changed_is_refused_and_comments_do_not_count() {
         for (change, named) in [
@@ -437,16 +631,16 @@ CREATE TABLE b (n INTEGER) STRICT;
             ("CREATE VIEW v AS SELECT 1", "view v"),
         ] {
             let world = World::new().await;
-            let mut tx = world.sql.write().await.unwrap();
-            sqlx::raw_sql(change).execute(&mut *tx).await.unwrap();
-            tx.commit().await.unwrap();
-            world.sql.close().await;
-            let path = world.folder.path().join("db");
-            let opened = Sql::open_watched(&path, TABLES, WATCHED).await;
-            assert!(
-                matches!(&opened, Err(StoreError::Schema(name)) if name == named),
-                "{opened:?}"
-            );
+            let mut running = FollowedRows::default();
+            at_begin(&world, &mut running).await.unwrap();
+            meddle(&world, change).await;
+            for rows in [&mut running, &mut FollowedRows::default()] {
+                let refused = at_begin(&world, rows).await;
+                assert!(
+                    matches!(&refused, Err(StoreError::Schema(name)) if name == named),
+                    "{refused:?}"
+                );
+            }
         }
         let other = "CREATE TABLE t (n INTEGER, -- other\n\n  s TEXT DEFAULT '--  x' )";
         assert_eq!(

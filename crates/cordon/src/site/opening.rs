@@ -14,7 +14,7 @@ use pool::{Pool, Share};
 use registry::{
     AuthorityId, AuthorityRecord, ListedPerson, Passphrases, PersonLookup, Registry, RegistryError,
 };
-use store::{ClockFloor, StoreError};
+use store::ClockFloor;
 use time::OffsetDateTime;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
@@ -26,7 +26,7 @@ use super::{
 use crate::cli::SiteArgs;
 use crate::config::Config;
 use crate::credentials::Credentials;
-use crate::databases::CHANGED;
+use crate::databases::{CHANGED, is_foreign};
 use crate::failure::{OrHint as _, Outcome};
 use crate::last_checkpoint;
 use crate::registration::subject_of;
@@ -102,9 +102,7 @@ impl Site {
         let sink = role(&audit, "directory")?;
         let directory = Directory::open(&file, sink, audit_pool.clone(), now).await;
         let hint = match &directory {
-            Err(DirectoryError::Store(StoreError::Changed { .. } | StoreError::Schema(_))) => {
-                CHANGED
-            }
+            Err(DirectoryError::Store(error)) if error.is_foreign() => CHANGED,
             _ => "check the folder's rights",
         };
         let directory = directory.or_hint(format!("cannot open {}", file.display()), hint)?;
@@ -292,12 +290,8 @@ async fn open_registry(
         ) => {
             "keep pki and registry.sqlite for an examination, and bring back the newest copy of the data folder"
         }
-        Err(
-            RegistryError::ProfileNotApproved(_)
-            | RegistryError::ProfileMissing(_)
-            | RegistryError::Contradiction(_)
-            | RegistryError::Store(StoreError::Schema(_)),
-        ) => CHANGED,
+        Err(RegistryError::ProfileNotApproved(_) | RegistryError::ProfileMissing(_)) => CHANGED,
+        Err(error) if is_foreign(error) => CHANGED,
         _ => "check the passphrase and the folder pki",
     };
     let registry = registry.or_hint("cannot open the certificate authorities", hint)?;

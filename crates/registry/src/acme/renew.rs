@@ -8,6 +8,7 @@
 //! A server shows its certificate to its clients and not to the site, which knows only what was downloaded. So the former
 //! certificate ends with the renewal after the next: no more than two are good at a time, and one that waits.
 
+use audit::Actor;
 use pki::csr::{CertificationRequest, CsrError};
 use pki::name::Subject;
 use pki::profile::CaKind;
@@ -15,6 +16,7 @@ use pki::spki::spki_sha256;
 use store::sqlx::{self, Sqlite, Transaction};
 use time::OffsetDateTime;
 
+use crate::admission;
 use crate::admission::superseded_events;
 use crate::batch::{Decision, Issuance};
 use crate::enrol::Line;
@@ -69,16 +71,22 @@ impl Registry {
         serial: &str,
         now: OffsetDateTime,
     ) -> Result<(), RegistryError> {
-        let mut tx = self.inner.sql.write().await?;
-        sqlx::query(
+        let mut tx = self.write(now).await?;
+        let holder: Option<String> = sqlx::query_scalar(
             "UPDATE issued SET first_used_at = ? WHERE authority = ? AND serial = ?
-             AND first_used_at IS NULL AND superseded_at IS NULL",
+             AND first_used_at IS NULL AND superseded_at IS NULL RETURNING holder_id",
         )
         .bind(now.unix_timestamp())
         .bind(SERVICES.name())
         .bind(serial)
-        .execute(&mut *tx)
+        .fetch_optional(&mut **tx)
         .await?;
+        let Some(holder) = holder else {
+            return Ok(());
+        };
+        let actor = Actor::service(&holder);
+        let event = admission::first_use(SERVICES, &holder, actor, serial, now);
+        tx.record(vec![event]).await?;
         tx.commit().await?;
         Ok(())
     }

@@ -273,6 +273,17 @@ impl Registry {
                 .fetch_all(self.inner.sql.read())
                 .await?;
         for (id, version, step) in steps {
+            let present: Option<i64> =
+                sqlx::query_scalar("SELECT version FROM requests WHERE id = ?")
+                    .bind(&id)
+                    .fetch_optional(self.inner.sql.read())
+                    .await?;
+            if present.map_or(0, |present| present) != version - 1 {
+                // Rows of steps are held against nothing: this one was written by somebody else.
+                tracing::error!(request = %id, step, "no such step was under way");
+                self.forget_step(&id).await?;
+                continue;
+            }
             if self.took_effect(&id, version, &step).await? {
                 // The log is not to say otherwise because the database does. The request stays as it is, which is not what the
                 // log has: no step of it is made any more.

@@ -200,9 +200,15 @@ async fn enrolments_and_renewals_that_come_together_share_records() {
     for one in enrolling {
         first.push(one.await.unwrap());
     }
-    let enrolled = slow.records.load(Ordering::SeqCst);
-    let records = enrolled - before;
+    let records = slow.records.load(Ordering::SeqCst) - before;
     assert!(records < COUNT / 2, "{records} records for {COUNT} codes");
+    // The first use of each has an event of its own.
+    for (_, issued) in &first {
+        let purpose = pki::path::Purpose::ClientDevice;
+        let used = world.registry.admit(issued.chain.ders(), purpose, NOW);
+        used.await.unwrap();
+    }
+    let enrolled = slow.records.load(Ordering::SeqCst);
     let renew = |(name, issued): (String, Issued)| {
         let registry = world.registry.clone();
         tokio::spawn(async move {
@@ -256,4 +262,33 @@ async fn whoever_orders_and_goes_away_holds_nobody_up() {
     let known = world.registry.list(CaKind::Devices, None).await.unwrap();
     let known: BTreeSet<String> = known.into_iter().map(|one| one.serial).collect();
     assert_eq!(recorded(&world), known, "no certificate without its event");
+}
+
+#[tokio::test]
+async fn transaction_without_events_does_not_make_a_failed_one_count() {
+    let (world, slow) = world().await;
+    let registry = &world.registry;
+    let code = world.code("camera-1").await;
+    let request = csr("camera-1", &key());
+    let enrolled = registry.enrol("camera-1", code.as_str(), &request, NOW);
+    let issued = enrolled.await.unwrap();
+    slow.records_and_fails.store(true, Ordering::SeqCst);
+    let cause = pki::crl::RevocationReason::KeyCompromise;
+    let failed = registry.revoke(CaKind::Devices, &issued.serial, cause, an_order(), NOW);
+    failed.await.unwrap_err();
+    slow.records_and_fails.store(false, Ordering::SeqCst);
+    // Lists of which nothing is new have no event.
+    let later = NOW + time::Duration::days(1);
+    registry.refresh_crls(later).await.unwrap();
+    let last = |at: usize| {
+        let events = slow.log.events();
+        events[events.len() - at].action.clone()
+    };
+    assert_eq!(last(1), "certificate.revoke");
+    registry.close(later).await;
+    let registry = open(world.folder.path(), Arc::<Slow>::clone(&slow)).await;
+    assert_eq!(last(1), "registry.open");
+    let purpose = pki::path::Purpose::ClientDevice;
+    let admitted = registry.admit(issued.chain.ders(), purpose, NOW);
+    admitted.await.unwrap();
 }

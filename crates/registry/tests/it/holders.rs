@@ -490,6 +490,7 @@ async fn revoking_a_certificate_takes_its_unused_successor_along() {
 async fn change_that_cannot_be_recorded_does_not_happen() {
     let world = world().await;
     let issued = enrolled(&world, "camera-17").await;
+    admit(&world.registry, &issued, NOW).await.unwrap();
     world.registry.close(NOW).await;
     let registry = open(world.folder.path(), Arc::new(Broken::default())).await;
     for change in [HolderChange::Suspend, STOLEN] {

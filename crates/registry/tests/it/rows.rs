@@ -59,20 +59,18 @@ async fn give(registry: &Registry, device: &str) -> String {
 }
 
 /// What the database says itself, or lists otherwise: it decides of nothing alone.
-const NOT_WATCHED: [&str; 8] = [
+const NOT_WATCHED: [&str; 6] = [
     "acme_orders",
-    "authorities",
     "cmp_transactions",
     "crl_bases",
     "crl_numbers",
     "request_steps",
     "sqlite_sequence",
-    "writing",
 ];
 const COLUMNS_NOT_WATCHED: [(&str, &str); 3] = [
     ("invitations", "sealed"),
-    ("issued", "first_used_at"),
     ("profiles", "entry"),
+    ("writing", "open"),
 ];
 
 /// A row in each table that the acts below do not fill.
@@ -158,8 +156,12 @@ async fn each_column_of_each_row_is_held_against_the_log() {
             let outcome = registry.check_alone().await;
             let counts = !COLUMNS_NOT_WATCHED.contains(&(table, column));
             if counts || change.starts_with("DELETE") {
-                let found = contradiction(outcome, &change);
-                assert!(matches!(found, Contradiction::Rows { .. }), "{change}");
+                // Some break a rule of the schema as well, which SQLite notices first.
+                match outcome.expect_err(&change) {
+                    RegistryError::Contradiction(Contradiction::Rows { .. }) => {}
+                    RegistryError::Store(error) if error.is_foreign() => {}
+                    other => panic!("{change}: {other:?}"),
+                }
                 noticed += 1;
             } else {
                 outcome.unwrap();
@@ -180,7 +182,7 @@ async fn each_column_of_each_row_is_held_against_the_log() {
             registry.check_alone().await.unwrap();
         }
     }
-    assert!(tables.len() >= 12 && noticed > 80, "{tables:?} {noticed}");
+    assert!(tables.len() >= 14 && noticed > 90, "{tables:?} {noticed}");
     give(&registry, "camera-5").await;
 }
 
