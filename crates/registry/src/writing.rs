@@ -170,10 +170,10 @@ impl Registry {
             self.inner.sql.settle().await?;
         }
         let mut tx = self.inner.sql.write().await?;
+        let rows = self.rows_at_begin(&mut tx, &mut turn).await?;
         let committed: i64 = sqlx::query_scalar("SELECT committed FROM writing")
             .fetch_one(&mut *tx)
             .await?;
-        let rows = self.rows_at_begin(&mut tx, &mut turn).await?;
         Ok(Writing {
             tx,
             number: committed.saturating_add(1),
@@ -199,10 +199,10 @@ impl Registry {
     /// The number of the newest transaction with events that was committed, and the rows.
     pub(crate) async fn committed(&self, turn: &mut Turn) -> Result<(i64, SetHash), RegistryError> {
         let mut tx = self.inner.sql.write().await?;
+        let rows = self.rows_at_begin(&mut tx, turn).await?;
         let committed = sqlx::query_scalar("SELECT committed FROM writing")
             .fetch_one(&mut *tx)
             .await?;
-        let rows = self.rows_at_begin(&mut tx, turn).await?;
         Ok((committed, rows))
     }
 
