@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use directory::DirectoryError;
 use registry::RegistryError;
+use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
 use crate::failure::{Failure, Outcome};
@@ -36,11 +37,12 @@ pub(crate) async fn watch(site: Site, stop: CancellationToken) -> Outcome {
             () = stop.cancelled() => return Ok(()),
         }
         // Whatever else fails is told by those who need the database.
-        match site.registry.check_alone().await {
+        let now = OffsetDateTime::now_utc();
+        match site.registry.check_alone(now).await {
             Err(error) if is_foreign(&error) => return Err(Failure::new(error, CHANGED)),
             _ => {}
         }
-        match site.directory.check_alone().await {
+        match site.directory.check_alone(now).await {
             Err(DirectoryError::Store(error)) if error.is_foreign() => {
                 return Err(Failure::new(error, CHANGED));
             }

@@ -144,13 +144,22 @@ impl Directory {
         }
     }
 
-    /// Refuses a database to which somebody else wrote since this process opened it, unless the rows are the same. Cheap while
-    /// nobody did.
+    /// Refuses a database to which somebody else wrote since this process opened it, unless the rows are the same, which is
+    /// recorded. Cheap while nobody did.
     ///
     /// # Errors
-    /// [`StoreError::Changed`], or the database's.
-    pub async fn check_alone(&self) -> Result<(), DirectoryError> {
-        self.begin().await.map(drop)
+    /// [`DirectoryError::Store`], [`DirectoryError::Audit`].
+    pub async fn check_alone(&self, now: OffsetDateTime) -> Result<(), DirectoryError> {
+        let Writing { tx, mut turn, .. } = self.begin().await?;
+        drop(tx);
+        if turn.rows.take_foreign() {
+            let actor = Actor::service("directory");
+            let (action, about) = ("directory.foreign-write", "directory");
+            let event = Event::new(now, actor, action, about, Outcome::Fail);
+            let reason = "something else wrote to the database; its rows are as they were";
+            self.record(turn, event.with_reason(reason)).await?;
+        }
+        Ok(())
     }
 
     /// Ends all use of the database.
@@ -172,7 +181,14 @@ impl Directory {
         rows: &SetHash,
         now: OffsetDateTime,
     ) -> Result<(), DirectoryError> {
-        let event = settled(action, rows, now);
+        self.record(turn, settled(action, rows, now)).await
+    }
+
+    async fn record(
+        &self,
+        turn: OwnedMutexGuard<Written>,
+        event: Event,
+    ) -> Result<(), DirectoryError> {
         let audit = Arc::clone(&self.audit);
         let recorded = self.pool.run(move || (audit.record(event), turn));
         recorded.await?.0?;
@@ -265,7 +281,7 @@ mod tests {
         add(&directory, "officer-1").await.unwrap();
         meddle(folder.path(), HIGHER).await;
         assert!(is_changed(add(&directory, "officer-2").await));
-        assert!(is_changed(directory.check_alone().await));
+        assert!(is_changed(directory.check_alone(NOW).await));
         directory.close(NOW).await;
         for change in [
             "SELECT 1",
@@ -292,6 +308,9 @@ mod tests {
         let again = open(folder.path(), audit.clone()).await.unwrap();
         meddle(folder.path(), HIGHER).await;
         meddle(folder.path(), BACK).await;
+        again.check_alone(NOW).await.unwrap();
+        let told = audit.events().pop().unwrap();
+        assert_eq!(told.action, "directory.foreign-write");
         add(&again, "officer-3").await.unwrap();
     }
 

@@ -281,6 +281,8 @@ impl Registry {
     /// [`RegistryError::Audit`], [`RegistryError::Store`].
     pub async fn note_issuing(&self, now: OffsetDateTime) -> Result<(), RegistryError> {
         let mut turn = self.inner.turn.wait().await;
+        // So that nothing that failed comes to light at a later start.
+        self.inner.sql.settle().await?;
         let (committed, rows) = self.committed(&mut turn).await?;
         let who = Actor::service("registry");
         let mut event = Event::new(now, who, NOTED, "authorities", Outcome::Ok);

@@ -29,6 +29,8 @@ pub(crate) const OPEN: &str = "registry.open";
 /// That of the event at an orderly end: all that was recorded took effect.
 pub(crate) const CLOSE: &str = "registry.close";
 
+const FOREIGN: &str = "something else wrote to the database; its rows are as they were";
+
 /// Tells that an event was recorded while no transaction was under way: what it says of the database is so.
 pub(crate) fn is_settled(event: &Event) -> bool {
     [OPEN, CLOSE, NOTED].contains(&event.action.as_str())
@@ -44,8 +46,6 @@ struct Written {
     is_open: bool,
     /// The newest transaction with events was not committed, or it is not known whether it was.
     is_unsettled: bool,
-    /// The newest transaction with events, committed or not.
-    recorded: i64,
     rows: FollowedRows,
 }
 
@@ -114,7 +114,6 @@ impl Writing {
         Sql::take_changes(&mut self.tx, &mut self.rows).await?;
         let rows = rows_log::hash(&self.rows);
         let mut turn = self.turn.take().ok_or(RegistryError::Interrupted)?;
-        turn.0.recorded = self.number;
         (turn.0.is_open, turn.0.is_unsettled) = (true, true);
         self.has_events = true;
         let number = self.number;
@@ -185,14 +184,26 @@ impl Registry {
         })
     }
 
-    /// Refuses a database to which somebody else wrote since this process opened it, unless the rows are the same. Cheap while
-    /// nobody did.
+    /// Refuses a database to which somebody else wrote since this process opened it, unless the rows are the same, which is
+    /// recorded. Cheap while nobody did.
     ///
     /// # Errors
-    /// [`RegistryError::Contradiction`], or [`RegistryError::Store`].
-    pub async fn check_alone(&self) -> Result<(), RegistryError> {
+    /// [`RegistryError::Contradiction`], [`RegistryError::Store`], or [`RegistryError::Audit`].
+    pub async fn check_alone(&self, now: OffsetDateTime) -> Result<(), RegistryError> {
         let mut turn = self.inner.turn.wait().await;
         self.committed(&mut turn).await?;
+        if turn.0.rows.take_foreign() {
+            let actor = Actor::service("registry");
+            let event = Event::new(
+                now,
+                actor,
+                "registry.foreign-write",
+                "registry",
+                Outcome::Fail,
+            );
+            let event = event.with_reason(FOREIGN);
+            self.record_in_turn(turn, vec![event]).await?;
+        }
         Ok(())
     }
 

@@ -146,6 +146,8 @@ pub struct FollowedRows {
     rows: Known,
     /// By which SQLite tells that somebody else wrote to the file, and the connection that it told.
     version: Option<(u64, i64)>,
+    /// Somebody else wrote, and the rows were the same.
+    is_foreign: bool,
 }
 
 #[derive(Debug, Default)]
@@ -197,9 +199,18 @@ impl FollowedRows {
                 known: known.sha256(),
             });
         }
+        let is_new = |(connection, _)| connection != version.0;
+        self.is_foreign |= self
+            .version
+            .is_some_and(|seen| seen != version && !is_new(seen));
         self.version = Some(version);
         self.rows = Known::Rows(found.clone());
         Ok(found)
+    }
+
+    /// Tells whether somebody else wrote to the file since this was last asked, and left the rows, or made them again, as they were.
+    pub fn take_foreign(&mut self) -> bool {
+        std::mem::take(&mut self.is_foreign)
     }
 
     /// The rows, where they are known.

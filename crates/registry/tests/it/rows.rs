@@ -153,7 +153,7 @@ async fn each_column_of_each_row_is_held_against_the_log() {
             );
             let statement = sqlx::AssertSqlSafe(statement);
             sqlx::raw_sql(statement).execute(&mut other).await.unwrap();
-            let outcome = registry.check_alone().await;
+            let outcome = registry.check_alone(NOW).await;
             let counts = !COLUMNS_NOT_WATCHED.contains(&(table, column));
             if counts || change.starts_with("DELETE") {
                 // Some break a rule of the schema as well, which SQLite notices first.
@@ -179,7 +179,7 @@ async fn each_column_of_each_row_is_held_against_the_log() {
             let back = sqlx::AssertSqlSafe(back);
             sqlx::raw_sql(back).execute(&mut other).await.unwrap();
             // As it was: somebody else wrote, and the rows are the same.
-            registry.check_alone().await.unwrap();
+            registry.check_alone(NOW).await.unwrap();
         }
     }
     assert!(tables.len() >= 14 && noticed > 90, "{tables:?} {noticed}");
@@ -204,6 +204,12 @@ async fn changed_row_stops_the_start_and_whatever_a_running_site_would_do() {
     meddle(folder, remove).await;
     let registry = reopened(&world).await.unwrap();
     give(&registry, "camera-2").await;
+    // Who writes and takes it back leaves a trace.
+    meddle(folder, add).await;
+    meddle(folder, remove).await;
+    registry.check_alone(NOW).await.unwrap();
+    let told = world.audit.events().pop().unwrap();
+    assert_eq!(told.action, "registry.foreign-write");
 }
 
 #[tokio::test]

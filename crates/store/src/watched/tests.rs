@@ -1,4 +1,3 @@
-
 use super::*;
 
 const TABLES: &[Migration] = &[Migration {
@@ -245,8 +244,10 @@ async fn after_a_commit_that_failed_rows_are_those_of_before_or_after_and_no_oth
     meddle(&world, "UPDATE a SET name = 'y'").await;
     let refused = at_begin(&world, &mut rows).await.unwrap_err();
     assert!(matches!(refused, StoreError::Changed { .. }), "{refused:?}");
+    assert!(!rows.take_foreign());
     meddle(&world, "UPDATE a SET name = 'x'").await;
     assert_eq!(at_begin(&world, &mut rows).await.unwrap(), before);
+    assert!(rows.take_foreign() && !rows.take_foreign());
     rows.committing(after.clone());
     rows.committed();
     assert_eq!(rows.known(), Some(&after));
