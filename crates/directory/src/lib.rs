@@ -20,7 +20,7 @@ mod person;
 mod rows;
 
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use audit::{Actor, AuditError, AuditSink};
@@ -121,6 +121,7 @@ impl From<sqlx::Error> for DirectoryError {
 /// The directory; cheap to clone.
 #[derive(Clone)]
 pub struct Directory {
+    file: PathBuf,
     sql: Sql,
     turn: WriteTurn,
     passwords: Pool,
@@ -169,6 +170,7 @@ impl Directory {
         now: OffsetDateTime,
     ) -> Result<Self, DirectoryError> {
         let directory = Self {
+            file: file.to_owned(),
             sql: Sql::open_watched(file, MIGRATIONS, rows::WATCHED).await?,
             turn: WriteTurn::default(),
             passwords: Pool::new(Share::Passwords),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use audit::rows::{LoggedRows, ROWS, RowsByLog};
 use audit::{Actor, Event, Outcome};
 use store::sqlx::{Sqlite, Transaction};
-use store::{FollowedRows, SetHash, Sql, StoreError, Watched};
+use store::{FollowedRows, SetHash, Snapshot, Sql, StoreError, Watched};
 use time::OffsetDateTime;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
@@ -160,6 +160,19 @@ impl Directory {
             self.record(turn, event.with_reason(reason)).await?;
         }
         Ok(())
+    }
+
+    /// Refuses a file with other rows than this process has committed, also where it was changed without SQLite. Reads all rows,
+    /// while others write.
+    ///
+    /// # Errors
+    /// [`DirectoryError::Store`].
+    pub async fn check_file(&self) -> Result<(), DirectoryError> {
+        let Writing { tx, rows, turn } = self.begin().await?;
+        drop(tx);
+        let snapshot = Snapshot::of(&self.file).await?;
+        drop(turn);
+        Ok(snapshot.compare(WATCHED, &rows).await?)
     }
 
     /// Ends all use of the database.

@@ -170,6 +170,9 @@ pub use self::rollover::Activated;
 pub use self::scep::ScepRefusal;
 pub use self::warrant::{Approvals, Registration, Warrant};
 
+/// Name of the database in a site's folder.
+pub(crate) const FILE: &str = "registry.sqlite";
+
 /// The registration and certification authority. Cheap to clone; clones are one registry.
 #[derive(Clone)]
 pub struct Registry {
@@ -305,7 +308,7 @@ impl Registry {
             true => Acme::open(directory, &config, issuing_passphrase)?,
             false => Acme::default(),
         };
-        let file = directory.join("registry.sqlite");
+        let file = directory.join(FILE);
         let sql = Sql::open_watched(&file, schema::MIGRATIONS, rows_log::WATCHED).await?;
         let people = sql.with_own_readers(&file).await?;
         let registry = Self {

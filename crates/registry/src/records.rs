@@ -7,7 +7,7 @@ use pki::clearance::Clearance;
 use pki::crl::RevocationReason;
 use pki::profile::CaKind;
 use serde::Serialize;
-use store::Sql;
+use store::Snapshot;
 use store::sqlx::sqlite::{SqliteConnectOptions, SqliteRow};
 use store::sqlx::{self, Connection as _, FromRow, Row as _, SqliteConnection};
 use time::OffsetDateTime;
@@ -190,7 +190,8 @@ pub enum InBook<'a> {
 /// As [`for_each_in_book`].
 pub async fn rows_in_book(directory: &Path) -> Result<String, RegistryError> {
     let file = directory.join("registry.sqlite");
-    Ok(rows_log::hash(&Sql::hash_rows_of(&file, WATCHED).await?))
+    let rows = Snapshot::of(&file).await?.hash_rows(WATCHED);
+    Ok(rows_log::hash(&rows.await?))
 }
 
 /// Hands every certificate, archived key and revocation of the book in a site's folder to `each`, in the order of issuing. The

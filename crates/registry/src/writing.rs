@@ -15,14 +15,14 @@ use std::sync::Arc;
 use audit::rows::{ROWS, TRANSACTION};
 use audit::{Actor, Event, Outcome, Recorded};
 use store::sqlx::{self, Sqlite, Transaction};
-use store::{FollowedRows, SetHash, Sql, StoreError};
+use store::{FollowedRows, SetHash, Snapshot, Sql, StoreError};
 use time::OffsetDateTime;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::contradiction::Contradiction;
 use crate::issuing_log::NOTED;
-use crate::rows_log;
-use crate::{Registry, RegistryError};
+use crate::rows_log::{self, WATCHED};
+use crate::{FILE, Registry, RegistryError};
 
 /// The action of the event that says which transactions took effect.
 pub(crate) const OPEN: &str = "registry.open";
@@ -205,6 +205,22 @@ impl Registry {
             self.record_in_turn(turn, vec![event]).await?;
         }
         Ok(())
+    }
+
+    /// Refuses a file with other rows than this process has committed, also where it was changed without SQLite. Reads all rows,
+    /// while others write.
+    ///
+    /// # Errors
+    /// [`RegistryError::Contradiction`] or [`RegistryError::Store`].
+    pub async fn check_file(&self) -> Result<(), RegistryError> {
+        let turn = self.inner.turn.wait().await;
+        let Some(known) = turn.0.rows.known().cloned() else {
+            return Ok(());
+        };
+        let file = self.inner.directory.join(FILE);
+        let snapshot = Snapshot::of(&file).await?;
+        drop(turn);
+        Ok(snapshot.compare(WATCHED, &known).await?)
     }
 
     /// The number of the newest transaction with events that was committed, and the rows.

@@ -30,4 +30,4 @@ pub use set_hash::SetHash;
 pub use sql::{Migration, Sql, StoreError};
 /// The SQL library, so that users of [`Sql`] need no version of their own.
 pub use sqlx;
-pub use watched::{FollowedRows, Watched};
+pub use watched::{FollowedRows, Snapshot, Watched};

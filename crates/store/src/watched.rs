@@ -82,13 +82,7 @@ impl Sql {
     /// Refuses another schema than the program's, and indexes that do not say what their tables say.
     async fn check_whole(&self, tx: &mut Transaction<'static, Sqlite>) -> Result<(), StoreError> {
         check_schema(tx, &self.followed().schema).await?;
-        let faults: Vec<String> = sqlx::query_scalar("PRAGMA integrity_check(1)")
-            .fetch_all(&mut **tx)
-            .await?;
-        match faults.into_iter().find(|fault| fault != "ok") {
-            None => Ok(()),
-            Some(fault) => Err(StoreError::Inconsistent(fault)),
-        }
+        check_indexes(tx).await
     }
 
     /// Commits nothing: after a commit that failed, what SQLite had written of it is not taken for committed any more, also not by
@@ -108,17 +102,60 @@ impl Sql {
             .await?;
         Ok(tx.commit().await?)
     }
+}
 
-    /// The hash of all rows of tables in a file that is only read, and may be in use.
+/// The rows of a file as they were at one moment, by a connection that never saw it before: what SQLite keeps in memory of the
+/// file says nothing of bytes that were changed without it.
+#[derive(Debug)]
+pub struct Snapshot(SqliteConnection);
+
+impl Snapshot {
+    /// Takes it; the file is only read, and may be in use.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn of(path: &Path) -> Result<Self, StoreError> {
+        let file = SqliteConnectOptions::new().filename(path).read_only(true);
+        let mut connection = SqliteConnection::connect_with(&file).await?;
+        // Reading begins with the first statement.
+        sqlx::raw_sql("BEGIN; SELECT count(*) FROM sqlite_schema")
+            .execute(&mut connection)
+            .await?;
+        Ok(Self(connection))
+    }
+
+    /// The hash of its rows. Reads all of them.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn hash_rows_of(path: &Path, watched: &[Watched]) -> Result<SetHash, StoreError> {
-        let file = SqliteConnectOptions::new().filename(path).read_only(true);
-        let mut connection = SqliteConnection::connect_with(&file).await?;
-        // One view of all tables.
-        let mut tx = connection.begin().await?;
-        hash_rows(&mut tx, watched).await
+    pub async fn hash_rows(mut self, watched: &[Watched]) -> Result<SetHash, StoreError> {
+        hash_rows(&mut self.0, watched).await
+    }
+
+    /// Refuses other rows than `known`, and indexes that do not say what their tables say.
+    ///
+    /// # Errors
+    /// [`StoreError::Changed`], [`StoreError::Inconsistent`], or the database's.
+    pub async fn compare(mut self, watched: &[Watched], known: &SetHash) -> Result<(), StoreError> {
+        check_indexes(&mut self.0).await?;
+        let found = self.hash_rows(watched).await?;
+        match found == *known {
+            true => Ok(()),
+            false => Err(StoreError::Changed {
+                found: found.sha256(),
+                known: known.sha256(),
+            }),
+        }
+    }
+}
+
+async fn check_indexes(connection: &mut SqliteConnection) -> Result<(), StoreError> {
+    let faults: Vec<String> = sqlx::query_scalar("PRAGMA integrity_check(1)")
+        .fetch_all(connection)
+        .await?;
+    match faults.into_iter().find(|fault| fault != "ok") {
+        None => Ok(()),
+        Some(fault) => Err(StoreError::Inconsistent(fault)),
     }
 }
 

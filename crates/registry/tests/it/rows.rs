@@ -288,3 +288,32 @@ async fn schema_that_was_changed_stops_the_start() {
     let text = error_report::Report(&error).to_string();
     assert!(text.contains("trigger t in the database"), "{text}");
 }
+
+#[tokio::test]
+async fn bytes_that_were_changed_without_sqlite_are_noticed_when_all_rows_are_read() {
+    let world = world().await;
+    let folder = world.folder.path();
+    let registry = &world.registry;
+    give(registry, "camera-1").await;
+    registry.check_file().await.unwrap();
+    meddle(folder, "PRAGMA wal_checkpoint(TRUNCATE)").await;
+    registry.check_alone(NOW).await.unwrap();
+    let file = folder.join("registry.sqlite");
+    let mut bytes = std::fs::read(&file).unwrap();
+    // The state of a holder, in the table and wherever else it may stand.
+    let mut changed = 0;
+    for at in 0..bytes.len() - 8 {
+        if &bytes[at..at + 8] == b"enrolled" {
+            bytes[at..at + 8].copy_from_slice(b"enroller");
+            changed += 1;
+        }
+    }
+    assert!(changed > 0);
+    std::fs::write(&file, bytes).unwrap();
+    registry.check_alone(NOW).await.unwrap();
+    let refused = registry.check_file().await.unwrap_err();
+    assert!(
+        matches!(&refused, RegistryError::Store(error) if error.is_foreign()),
+        "{refused:?}"
+    );
+}
