@@ -192,19 +192,27 @@ def databases(suite):
             site.start()
     with suite.case("so do a trigger and the databases of before the last change, after an orderly end"):
         site.stop()
-        older = site.folder / "older"
-        older.mkdir()
+        older, newest = site.folder / "older", site.folder / "newest"
+
+        def put(file, source, target):
+            """Copies a database with what belongs to it, in the place of what is there."""
+            target.mkdir(exist_ok=True)
+            for there in target.glob(f"{file}*"):
+                there.unlink()
+            for part in source.glob(f"{file}*"):
+                shutil.copy(part, target)
+
         for file, _, _ in changes:
-            shutil.copy(site.data / file, older)
+            put(file, site.data, older)
         site.start()
         site.ask("registry", "code", "--device", "camera-10", "--out", site.folder / "camera-10")
         site.ask("directory", "disable", "--uid", "officer-2")
         site.stop()
         for file, _, _ in changes:
-            shutil.copy(site.data / file, site.folder / "newest")
-            shutil.copy(older / file, site.data / file)
+            put(file, site.data, newest)
+            put(file, older, site.data)
             cordon("up", *site.arguments(), "--log", "off", code=1, timeout=120)
-            shutil.copy(site.folder / "newest", site.data / file)
+            put(file, newest, site.data)
             table = {"directory.sqlite": "people", "registry.sqlite": "issued"}[file]
             write(file, f"CREATE TRIGGER t AFTER INSERT ON {table} BEGIN DELETE FROM {table}; END")
             contains(cordon("up", *site.arguments(), "--log", "off", code=1, timeout=120).stderr, "trigger t in the database")
