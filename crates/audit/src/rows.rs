@@ -1,4 +1,4 @@
-//! What the log says of the rows of a database.
+//! Rows of a database, by the log.
 //!
 //! Whoever keeps rows that decide of something puts a hash of all of them, as they are once a transaction is committed, into
 //! the last event of it ([`ROWS`]). A start compares: rows that were changed, added, removed or put back by somebody else do not
@@ -19,7 +19,7 @@ pub const TRANSACTION: &str = "transaction";
 /// counts from there on.
 pub const LOSS: &str = "audit.accept-loss";
 
-/// What a log says of rows.
+/// Hashes of rows that a log has.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum LoggedRows {
     /// Nothing: it is of an earlier version, or was lost.
@@ -31,7 +31,7 @@ pub enum LoggedRows {
     Newest(String, Option<String>),
 }
 
-/// What rows are by the log.
+/// Result of comparing rows with a log.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum RowsByLog {
     /// Those of the newest event, which says that nothing was under way.

@@ -18,7 +18,7 @@ const EVERY: Duration = Duration::from_secs(2);
 const WHOLE: Duration = Duration::from_hours(1);
 
 /// What to do about a database with other rows than the log has.
-pub(crate) const CHANGED: &str = "the database was changed by somebody else: keep it for an examination, bring back the newest copy of the \
+pub(crate) const CHANGED: &str = "the database was changed by something else, or the disk is at fault: keep it for an examination, bring back the newest copy of the \
     data folder, and look at the log with `cordon pki audit`; where no copy is newer, `cordon audit accept-loss --data DIR \
     --reason TEXT` has the databases count";
 

@@ -8,11 +8,19 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use http::StatusCode;
 
-/// Has all but reading run as a task of its own.
+/// Longest body, as axum has it where nobody says another: handlers have less.
+const MAX_BODY: usize = 2 << 20;
+
+/// Has all but reading run as a task of its own, once its body is there: whoever sends none keeps no task.
 pub(crate) async fn run(request: Request, next: Next) -> Response {
     if request.method().is_safe() {
         return next.run(request).await;
     }
+    let (parts, body) = request.into_parts();
+    let Ok(body) = axum::body::to_bytes(body, MAX_BODY).await else {
+        return StatusCode::PAYLOAD_TOO_LARGE.into_response();
+    };
+    let request = Request::from_parts(parts, body.into());
     let done = tokio::spawn(next.run(request)).await;
     done.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
 }
@@ -54,6 +62,22 @@ mod tests {
         goes_on.notify_one();
         let end = tokio::time::timeout(Duration::from_millis(200), done.notified());
         end.await.is_ok()
+    }
+
+    #[tokio::test]
+    async fn request_whose_body_does_not_come_ends_with_whoever_waits() {
+        let begun = Arc::new(Notify::new());
+        let own = begun.clone();
+        let act = move || async move { own.notify_one() };
+        let router = Router::new()
+            .route("/", axum::routing::post(act))
+            .layer(axum::middleware::from_fn(super::run));
+        let body = futures_util::stream::pending::<Result<Vec<u8>, std::io::Error>>();
+        let request = http::Request::post("/").body(Body::from_stream(body));
+        let asked = router.oneshot(request.unwrap());
+        let wait = Duration::from_millis(50);
+        assert!(tokio::time::timeout(wait, asked).await.is_err());
+        assert!(tokio::time::timeout(wait, begun.notified()).await.is_err());
     }
 
     #[tokio::test]

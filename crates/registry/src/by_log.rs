@@ -1,11 +1,4 @@
-//! The database, held against the audit log.
-//!
-//! Whoever can write to the database could put back older rows, or a whole older copy: an approval that was used would count once
-//! more, a request that was refused would be approved. The log has only its end to write to, so it knows better. What the
-//! registry looks up in it, it looks for from the newest entry backwards, no further than to what decides.
-//!
-//! The newest transaction is the exception: between its events and its commit, a process that was killed and a database that was
-//! put back look the same. The log has it as interrupted then, for those who review it.
+//! Questions to the audit log: from the newest entry backwards, no further than to what decides.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;

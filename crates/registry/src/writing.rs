@@ -253,9 +253,14 @@ impl Registry {
     pub(crate) async fn settle_writing(&self, now: OffsetDateTime) -> Result<(), RegistryError> {
         let mut turn = self.inner.turn.wait().await;
         let (committed, rows) = self.committed(&mut turn).await?;
-        self.check_not_older(committed).await?;
-        if !self.check_rows(&rows).await? {
-            return Ok(());
+        match self.check_rows(&rows).await {
+            Ok(false) => return Ok(()),
+            Ok(true) => {}
+            Err(error) => {
+                // A whole older copy is named as such.
+                self.check_not_older(committed).await?;
+                return Err(error);
+            }
         }
         self.inner.sql.settle().await?;
         self.record(settled(OPEN, committed, &rows, now)).await

@@ -236,10 +236,13 @@ impl FollowedRows {
                 known: known.sha256(),
             });
         }
-        let is_new = |(connection, _)| connection != version.0;
-        self.is_foreign |= self
-            .version
-            .is_some_and(|seen| seen != version && !is_new(seen));
+        // A connection that is new says nothing of what was before it.
+        if let Some((connection, seen)) = self.version
+            && connection == version.0
+            && seen != version.1
+        {
+            self.is_foreign = true;
+        }
         self.version = Some(version);
         self.rows = Known::Rows(found.clone());
         Ok(found)

@@ -18,7 +18,7 @@ pub(super) struct Filing {
     pub(super) path: PathBuf,
 }
 
-/// How it ended.
+/// Outcome of the first one.
 pub(super) enum Filed {
     /// The block is written down.
     New(Settled),
@@ -32,7 +32,7 @@ pub(super) enum Filed {
 }
 
 impl Filed {
-    /// Whether the block belongs into the archive, if it passed every check but its place in the chain.
+    /// Tells whether the block belongs into the archive, if it passed every check but its place in the chain.
     pub(super) fn in_archive(&self) -> bool {
         match self {
             Self::New(settled) => settled.reason.is_empty(),
@@ -57,7 +57,7 @@ impl Filing {
         let known = index::find(&mut **tx, &settlement.block).await?;
         let refused_of_other = match known {
             Some(known) if known.is_of(&settlement.upload) => return Ok(Filed::Known(known)),
-            Some(known) if known.accepted() || settlement.verdict.is_err() => {
+            Some(known) if known.accepted() || settlement.verification.is_err() => {
                 return Ok(Filed::OtherSender);
             }
             Some(_) => true,

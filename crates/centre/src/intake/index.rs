@@ -17,18 +17,18 @@ use crate::units::Units;
 
 pub(super) type Tx = Transaction<'static, Sqlite>;
 
-/// A block with its verdict, before it is written down.
+/// A block with the result of its verification, before it is written down.
 pub(super) struct Settlement {
     pub(super) upload: Upload,
     pub(super) block: Sha256Digest,
     pub(super) received_at: OffsetDateTime,
-    pub(super) verdict: Result<Verified, Refusal>,
+    pub(super) verification: Result<Verified, Refusal>,
 }
 
 /// Place of a block in its camera's chain, in the transaction that writes it down.
 #[derive(Default)]
 pub(super) struct Placed {
-    /// What of the chain contradicts the block.
+    /// Contradiction between the chain and the block.
     contradiction: Option<Refusal>,
     /// Camera and number, if another block claims it.
     fork: Option<(String, u64)>,
@@ -109,7 +109,7 @@ impl Settlement {
     /// Finds the place of the block in the camera's chain, if it was not refused already.
     pub(super) async fn place(&self, tx: &mut Tx) -> Result<Placed, StoreError> {
         let mut placed = Placed::default();
-        let Ok(verified) = &self.verdict else {
+        let Ok(verified) = &self.verification else {
             return Ok(placed);
         };
         let manifest = &verified.manifest;
@@ -130,9 +130,9 @@ impl Settlement {
         Ok(placed)
     }
 
-    /// What keeps the block out of the archive.
+    /// Gives the reason that keeps the block out of the archive.
     pub(super) fn refusal<'a>(&'a self, placed: &'a Placed) -> Option<&'a Refusal> {
-        self.verdict
+        self.verification
             .as_ref()
             .err()
             .or(placed.contradiction.as_ref())
@@ -177,7 +177,7 @@ impl Settlement {
         .bind(millis(OffsetDateTime::now_utc()))
         .execute(&mut **tx)
         .await?;
-        if let (Ok(verified), Some(hash)) = (&self.verdict, settled.manifest_sha256) {
+        if let (Ok(verified), Some(hash)) = (&self.verification, settled.manifest_sha256) {
             insert_chain(tx, &verified.manifest, &hash, &settled.block).await?;
             violation::insert(tx, verified, &settled.block, units).await?;
         }
@@ -201,7 +201,7 @@ impl Settlement {
         };
         if let Some(refusal) = self.refusal(placed) {
             settled.reason = refusal.code().to_owned();
-        } else if let Ok(verified) = &self.verdict {
+        } else if let Ok(verified) = &self.verification {
             settled.sequence = Some(verified.manifest.sequence);
             settled.manifest_sha256 = Some(Sha256Digest::of(&verified.manifest_bytes));
             settled.signer_expired = verified.signer_expired;

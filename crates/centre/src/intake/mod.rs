@@ -316,15 +316,15 @@ impl Intake {
         // The semaphores live as long as `inner` and are never closed.
         let _place = self.inner.verified.acquire().await.ok();
         let object = ObjectId(*block.as_bytes());
-        let verdict = self.verify_and_link(upload, &object, now).await?;
-        let linked = verdict.is_ok();
+        let verification = self.verify_and_link(upload, &object, now).await?;
+        let linked = verification.is_ok();
         let filing = Filing {
             intake: self.clone(),
             settlement: Settlement {
                 upload: upload.clone(),
                 block,
                 received_at: now,
-                verdict,
+                verification,
             },
             path,
         };
@@ -388,13 +388,13 @@ impl Intake {
         let path = inner.uploads.path(&upload.id);
         let none = Exceptions::default();
         let work = move || -> Result<_, SettleError> {
-            let verdict = inner.verifier.verify(&path, &sender, now, &none)?;
+            let verification = inner.verifier.verify(&path, &sender, now, &none)?;
             // What is left waits for the disk, and the more do, the better.
             drop(worker);
-            if verdict.is_ok() {
+            if verification.is_ok() {
                 inner.archive.link(&object, &path)?;
             }
-            Ok(verdict)
+            Ok(verification)
         };
         self.inner.pool.run(work).await?
     }

@@ -109,8 +109,10 @@ impl Intake {
         let waiting = self.waiting(block).await?;
         let event = event("evidence.examine", &waiting, actor);
         self.record(event).await?;
-        let verdict = self.verify_again(&waiting, Exceptions::default()).await?;
-        let refusal = verdict.err().map(|r| (r.code(), Report(&r).to_string()));
+        let verification = self.verify_again(&waiting, Exceptions::default()).await?;
+        let refusal = verification
+            .err()
+            .map(|r| (r.code(), Report(&r).to_string()));
         Ok((waiting, refusal))
     }
 

@@ -328,7 +328,7 @@ async fn contradicted_block_that_waits_for_the_quarantine_is_not_in_the_archive(
     assert_eq!(site.objects("archive"), 1);
 }
 
-/// What is committed with a block that has to wait is committed without it.
+/// Blocks that share a transaction with one that has to wait are committed without it.
 #[tokio::test(flavor = "multi_thread")]
 async fn full_quarantine_of_one_camera_holds_up_no_block_of_others() {
     const OTHERS: i64 = 12;
