@@ -25,6 +25,7 @@ def put(source, target):
 
 def run(suite):
     site = Site(suite).start()
+    site.people()
     audit, kept = site.data / "audit", suite.folder
     camera = Camera(site).start()
     camera.drop("one", jpeg(b"one"))
