@@ -72,6 +72,18 @@ def run(suite):
         (kept / "registry.sqlite").rename(site.data / "registry.sqlite")
         (kept / "centre").rename(site.data / "centre")
 
+    with suite.case("a loss that the log does not know of is none"):
+        # Anybody with the disk can write the file; what a person has accepted is an event of the log.
+        losses = site.data / "log-losses.json"
+        loss = {"at": "2026-11-26T10:00:00Z", "reason": "", "unix_user": 0, "relied_on": 10**9}
+        for size in (0, 1, 10**9):
+            losses.write_text(json.dumps([loss | {"size": size}]))
+            put(None, audit)
+            refused(site, "the centre's index relies on number")
+            put(kept / "older", audit)
+            refused(site, "the centre's index relies on number")
+        losses.unlink()
+
     with suite.case("a log of another key or history is refused"):
         note.write_bytes(known)
         other = Site(suite, "other").start()

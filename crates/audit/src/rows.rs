@@ -105,11 +105,19 @@ impl LoggedRows {
     }
 }
 
-impl Logged {
+impl Event {
     /// Tells whether it says that a part of the log was lost, and that a person let the site go on.
     #[must_use]
     pub fn is_loss(&self) -> bool {
-        self.event.role == "site" && self.event.action == LOSS
+        self.role == "site" && self.action == LOSS
+    }
+}
+
+impl Logged {
+    /// As [`Event::is_loss`].
+    #[must_use]
+    pub fn is_loss(&self) -> bool {
+        self.event.is_loss()
     }
 }
 

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use audit::{Event, Outcome as EventOutcome, SharedLog};
+use audit::{Event, Leaf, Outcome as EventOutcome, SharedLog, View};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
@@ -19,6 +19,11 @@ const EVERY: Duration = Duration::from_secs(1);
 
 const HINT: &str = "bring back the newest copy of the folder `audit`; if there is none, keep everything as it \
      is for an examination, then `cordon audit accept-loss --data DIR --reason TEXT` lets the site go on";
+
+const SEE: &str = "see `cordon audit verify`";
+
+/// The detail of the event of a loss with the largest number on which the index relied.
+const RELIED_ON: &str = "relied_on";
 
 fn path(data: &Path) -> PathBuf {
     data.join("last-checkpoint")
@@ -58,11 +63,11 @@ pub(crate) fn check_there(data: &Path) -> Outcome {
     Ok(())
 }
 
-/// Refuses a log of `size` entries that lacks the entry `newest`, on which `who` relies.
-pub(crate) fn check_index(data: &Path, size: u64, newest: Option<u64>, who: &str) -> Outcome {
-    let accepted = Losses::read(data)?.newest();
+/// Refuses a log that lacks the entry `newest`, on which `who` relies.
+pub(crate) fn check_index(data: &Path, log: &View, newest: Option<u64>, who: &str) -> Outcome {
+    let size = log.size();
     match newest {
-        Some(newest) if newest >= size && accepted.is_none_or(|accepted| newest > accepted) => {
+        Some(newest) if newest >= size && !Losses::read(data)?.cover(newest, log)? => {
             Err(Failure::new(
                 anyhow::anyhow!(
                     "the audit log has {size} entries, but {who} relies on number {newest}: it was put back to \
@@ -75,7 +80,8 @@ pub(crate) fn check_index(data: &Path, size: u64, newest: Option<u64>, who: &str
     }
 }
 
-/// Losses that a person has accepted, in `DIR/log-losses.json`.
+/// Losses that a person has accepted, in `DIR/log-losses.json`. Anybody with the disk can write the file: it says where in the
+/// log their events are, and only these count.
 #[derive(Default, Serialize, Deserialize)]
 struct Losses(Vec<Loss>);
 
@@ -85,7 +91,7 @@ struct Loss {
     at: OffsetDateTime,
     reason: String,
     unix_user: u32,
-    /// Entries that the log has.
+    /// Entries that the log had, hence the number of the event.
     size: u64,
     /// The largest number of an entry on which the index relies.
     relied_on: Option<u64>,
@@ -106,8 +112,21 @@ impl Losses {
         }
     }
 
-    fn newest(&self) -> Option<u64> {
-        self.0.iter().filter_map(|loss| loss.relied_on).max()
+    /// Tells whether the log itself says that a person has accepted the loss of its entry `number`.
+    fn cover(&self, number: u64, log: &View) -> Outcome<bool> {
+        let covers = |relied_on: Option<u64>| relied_on.is_some_and(|known| number <= known);
+        for loss in &self.0 {
+            if !covers(loss.relied_on) || loss.size >= log.size() {
+                continue;
+            }
+            let entry = log.entry(loss.size).or_hint("the audit log", SEE)?;
+            let leaf = Leaf::decode(&entry).or_hint("the audit log", SEE)?;
+            let relied_on = leaf.event.details.get(RELIED_ON);
+            if leaf.event.is_loss() && covers(relied_on.and_then(serde_json::Value::as_u64)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 
@@ -118,9 +137,7 @@ pub(crate) fn accept_loss(
     newest: Option<u64>,
     reason: &str,
 ) -> Outcome {
-    let view = audit
-        .view()
-        .or_hint("the audit log", "see `cordon audit verify`")?;
+    let view = audit.view().or_hint("the audit log", SEE)?;
     let now = OffsetDateTime::now_utc();
     let unix_user = rustix::process::getuid().as_raw();
     let mut losses = Losses::read(data)?;
@@ -141,7 +158,7 @@ pub(crate) fn accept_loss(
     .with_reason(reason)
     .with_detail("size", view.size());
     if let Some(newest) = newest {
-        event = event.with_detail("relied_on", newest);
+        event = event.with_detail(RELIED_ON, newest);
     }
     let recorded = crate::site::role(audit, "site")?.record(event);
     recorded.or_hint("the event cannot be recorded", "make room on the disk")?;
@@ -156,9 +173,7 @@ pub(crate) fn accept_loss(
 
 /// Writes the log's newest checkpoint down.
 pub(crate) fn write(data: &Path, audit: &SharedLog) -> Outcome {
-    let view = audit
-        .view()
-        .or_hint("the audit log", "see `cordon audit verify`")?;
+    let view = audit.view().or_hint("the audit log", SEE)?;
     let path = path(data);
     durable::write_atomic(&path, view.note().as_bytes(), 0o600).or_hint(
         format!("cannot write {}", path.display()),

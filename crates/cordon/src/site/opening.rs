@@ -178,8 +178,7 @@ async fn check_relied_on(data: &Path, directory: &Path, audit: &SharedLog) -> Ou
     let view = audit
         .view()
         .or_hint("the audit log", "see `cordon audit verify`")?;
-    let entries = view.size();
-    let check = |newest, who| last_checkpoint::check_index(data, entries, newest, who);
+    let check = |newest, who| last_checkpoint::check_index(data, &view, newest, who);
     check(newest_log_index(data).await?, "the centre's index")?;
     let issued = Registry::has_issued(data).await.or_hint(
         "cannot read registry.sqlite",
