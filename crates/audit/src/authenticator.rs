@@ -44,6 +44,11 @@ impl Authenticator {
         }
     }
 
+    /// The same for another purpose.
+    pub(crate) fn of(&self, purpose: &str) -> Self {
+        Self::new(self.key.clone(), purpose)
+    }
+
     /// The authenticator of `bytes`.
     #[must_use]
     pub fn tag(&self, bytes: &[u8]) -> Hash {

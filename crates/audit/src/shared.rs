@@ -22,6 +22,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use durable::SharedDisk;
 
+use crate::authenticator::Authenticator;
 use crate::event::Event;
 use crate::journal::{Journal, JournalError, Shipped};
 use crate::leaf::{Leaf, is_role_name};
@@ -52,6 +53,7 @@ pub struct RoleLog {
 struct Inner {
     dir: PathBuf,
     verifier: VerifierKey,
+    authenticator: Authenticator,
     disk: SharedDisk,
     /// Waiting requests. Never held during disk work.
     queue: Mutex<Queue>,
@@ -122,7 +124,7 @@ impl SharedLog {
     /// # Errors
     /// As [`Self::open`].
     pub fn open_on(disk: SharedDisk, dir: &Path, key: LogKey) -> Result<Self, AuditError> {
-        let verifier = key.verifier();
+        let (verifier, authenticator) = (key.verifier(), key.authenticator("beside"));
         let log = Log::open_on(disk.clone(), &dir.join("log"), key)?;
         let mut writer = Writer {
             log,
@@ -136,6 +138,7 @@ impl SharedLog {
             inner: Arc::new(Inner {
                 dir: dir.to_owned(),
                 verifier,
+                authenticator,
                 disk,
                 queue: Mutex::default(),
                 done: Condvar::new(),
@@ -180,6 +183,12 @@ impl SharedLog {
     #[must_use]
     pub fn verifier(&self) -> &VerifierKey {
         &self.inner.verifier
+    }
+
+    /// Makes and checks authenticators for `purpose` under a key derived from the log's: of what lies beside the log.
+    #[must_use]
+    pub fn authenticator(&self, purpose: &str) -> Authenticator {
+        self.inner.authenticator.of(purpose)
     }
 
     /// A view of the central log at its newest checkpoint.

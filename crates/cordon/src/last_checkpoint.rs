@@ -2,11 +2,18 @@
 //!
 //! An older copy of the folder `audit` is in order, and so is an empty one. `DIR/last-checkpoint` is what a
 //! start holds them against, together with what index and registry say must be in the log.
+//!
+//! Signed checkpoints of earlier times lie on every disk, in receipts for instance, and any of them would do in its place. So
+//! the file has an authenticator under a key derived from the log's, as a signature line that readers of notes pass
+//! over, and an event of the log says that there is such a file: without it, a log with this event is refused.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use audit::{Event, Leaf, Outcome as EventOutcome, SharedLog, View};
+use audit::{AuditError, Authenticator, Event, Leaf, Outcome as EventOutcome, SharedLog, View};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
@@ -20,6 +27,16 @@ const EVERY: Duration = Duration::from_secs(1);
 const HINT: &str = "bring back the newest copy of the folder `audit`; if there is none, keep everything as it \
      is for an examination, then `cordon audit accept-loss --data DIR --reason TEXT` lets the site go on";
 
+/// Purposes of the authenticator: before the log says that there is a file, and from then on.
+const BEGUN: &str = "last-checkpoint/begun";
+const KEPT: &str = "last-checkpoint";
+/// The action of the event that says so.
+const ACTION: &str = "audit.keep-checkpoint";
+/// How its line begins (C2SP signed-note: a signature by an unknown key).
+const LINE: &str = "\u{2014} cordon-last-checkpoint ";
+/// Stands where a signature has the number of its key.
+const NO_KEY: [u8; 4] = [0; 4];
+
 const SEE: &str = "see `cordon audit verify`";
 
 /// The detail of the event of a loss with the largest number on which the index relied.
@@ -29,19 +46,110 @@ fn path(data: &Path) -> PathBuf {
     data.join("last-checkpoint")
 }
 
+/// What a start has found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// A file of this site, of which the log knows.
+    Known,
+    /// A file of this site; the event of it may be missing.
+    Begun,
+    /// None of this site, and the log knows of none: it is new, or was written by an earlier version.
+    Unknown,
+}
+
 /// Refuses a log that is not the continuation of what this site saw last.
-pub(crate) fn check(data: &Path, audit: &SharedLog) -> Outcome {
+pub(crate) fn check(data: &Path, audit: &SharedLog) -> Outcome<Kept> {
     let path = path(data);
-    let what = || format!("the audit log in {} went back", audit.log_dir().display());
-    match std::fs::read(&path) {
-        Ok(known) => audit.check_continues(&known).or_hint(what(), HINT),
-        // Written a second after the log's first events; index and registry know better.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error).or_hint(
-            format!("cannot read {}", path.display()),
-            "check the folder's rights and its disk",
-        ),
+    match std::fs::read_to_string(&path) {
+        Ok(known) => {
+            let went_back = format!("the audit log in {} went back", audit.log_dir().display());
+            let continues = audit.check_continues(known.as_bytes());
+            continues.or_hint(went_back, HINT)?;
+            let is_of = |purpose| is_authentic(&known, &audit.authenticator(purpose));
+            match () {
+                () if is_of(KEPT) => return Ok(Kept::Known),
+                () if is_of(BEGUN) => return Ok(Kept::Begun),
+                () => {}
+            }
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => {
+            return Err(error).or_hint(
+                format!("cannot read {}", path.display()),
+                "check the folder's rights and its disk",
+            );
+        }
     }
+    match is_in_log(audit)? {
+        false => Ok(Kept::Unknown),
+        true => Err(Failure::new(
+            anyhow::anyhow!(
+                "{} is gone, or was not written by this site: the audit log may have been put back to an older state",
+                path.display()
+            ),
+            HINT,
+        )),
+    }
+}
+
+/// Writes the file and has the log say so, where that was not done yet. Nothing may have been recorded since [`check`].
+pub(crate) fn begin(data: &Path, audit: &SharedLog, kept: Kept, now: OffsetDateTime) -> Outcome {
+    if kept == Kept::Known {
+        return Ok(());
+    }
+    // A start that is cut short between file and event must find the file.
+    write_as(BEGUN, data, audit)?;
+    if kept == Kept::Unknown || !is_in_log(audit)? {
+        record(audit, now)?;
+    }
+    write(data, audit)
+}
+
+/// Has the log say that there is a file from here on.
+fn record(audit: &SharedLog, now: OffsetDateTime) -> Outcome {
+    let who = audit::Actor::service("cordon");
+    let event = Event::new(now, who, ACTION, "last-checkpoint", EventOutcome::Ok);
+    let recorded = crate::site::role(audit, "site")?.record(event);
+    recorded.or_hint("the event cannot be recorded", "make room on the disk")?;
+    Ok(())
+}
+
+/// Tells whether the log says that there is a file.
+fn is_in_log(audit: &SharedLog) -> Outcome<bool> {
+    let wanted = format!("\"action\":\"{ACTION}\"");
+    let mut found = false;
+    let view = audit.view().or_hint("the audit log", SEE)?;
+    let read = view.newest_first::<AuditError>(|index, bytes| {
+        if !std::str::from_utf8(bytes).is_ok_and(|text| text.contains(&wanted)) {
+            return Ok(ControlFlow::Continue(()));
+        }
+        let leaf = Leaf::decode(bytes).map_err(|source| AuditError::Leaf { index, source })?;
+        found = leaf.role == "site" && leaf.event.action == ACTION;
+        Ok(match found {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        })
+    });
+    read.or_hint("the audit log", SEE)?;
+    Ok(found)
+}
+
+/// The note with its authenticator.
+fn authenticated(note: &str, authenticator: &Authenticator) -> String {
+    let tag = authenticator.tag(note.as_bytes());
+    let line = [&NO_KEY[..], &tag].concat();
+    format!("{note}{LINE}{}\n", STANDARD.encode(line))
+}
+
+fn is_authentic(file: &str, authenticator: &Authenticator) -> bool {
+    let tag = file.rfind(LINE).and_then(|at| file.split_at_checked(at));
+    let Some((note, line)) = tag else {
+        return false;
+    };
+    let encoded = line.strip_prefix(LINE).unwrap_or_default().trim_end();
+    let tag = STANDARD.decode(encoded).unwrap_or_default();
+    tag.strip_prefix(&NO_KEY)
+        .is_some_and(|tag| authenticator.holds(note.as_bytes(), tag))
 }
 
 /// Refuses to begin a new log where there was one: called before it is opened, as opening makes one.
@@ -168,14 +276,21 @@ pub(crate) fn accept_loss(
         format!("cannot write {}", path.display()),
         "make room on the disk",
     )?;
+    // The lost part may have said it.
+    record(audit, now)?;
     write(data, audit)
 }
 
 /// Writes the log's newest checkpoint down.
 pub(crate) fn write(data: &Path, audit: &SharedLog) -> Outcome {
+    write_as(KEPT, data, audit)
+}
+
+fn write_as(purpose: &str, data: &Path, audit: &SharedLog) -> Outcome {
     let view = audit.view().or_hint("the audit log", SEE)?;
     let path = path(data);
-    durable::write_atomic(&path, view.note().as_bytes(), 0o600).or_hint(
+    let text = authenticated(view.note(), &audit.authenticator(purpose));
+    durable::write_atomic(&path, text.as_bytes(), 0o600).or_hint(
         format!("cannot write {}", path.display()),
         "make room on the disk",
     )
@@ -214,5 +329,72 @@ pub(crate) async fn follow(site: Site, stop: CancellationToken) -> Outcome {
         if ends {
             return Ok(());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_the_sites_own_with_its_authenticator_only_and_still_a_note() {
+        let folder = tempfile::tempdir().unwrap();
+        let key = |seed| audit::LogKey::from_seed("log.example.org", &[seed; 32]).unwrap();
+        let log = SharedLog::open(folder.path(), key(7)).unwrap();
+        let note = log.checkpoint();
+        let of = log.authenticator(KEPT);
+        let file = authenticated(&note, &of);
+        assert!(is_authentic(&file, &of));
+        log.verifier().open(file.as_bytes()).unwrap();
+        assert!(!is_authentic(&note, &of));
+        assert!(!is_authentic(&file, &log.authenticator(BEGUN)));
+        assert!(!is_authentic(&file, &key(8).authenticator(KEPT)));
+        // Not another note with the line of this one, and not with a byte changed.
+        let (_, line) = file.split_at(note.len());
+        let other = key(7).authenticator("x");
+        assert!(!is_authentic(&authenticated(&note, &other), &of));
+        assert!(!is_authentic(&format!("{note}{note}{line}"), &of));
+        for at in 0..file.len() {
+            let mut changed = file.clone().into_bytes();
+            if let Some(byte) = changed.get_mut(at) {
+                *byte ^= 1;
+            }
+            if let Ok(text) = String::from_utf8(changed) {
+                let is_end = at + 1 == file.len();
+                assert!(is_end || !is_authentic(&text, &of), "byte {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_log_that_says_so_must_have_its_file_wherever_a_start_was_cut_short() {
+        let data = tempfile::tempdir().unwrap();
+        let data = data.path();
+        let key = audit::LogKey::from_seed("log.example.org", &[7; 32]).unwrap();
+        let log = SharedLog::open(&data.join("audit"), key).unwrap();
+        let now = OffsetDateTime::now_utc();
+        let found = || check(data, &log);
+        assert!(found().unwrap() == Kept::Unknown);
+        // As an earlier version wrote it.
+        std::fs::write(path(data), log.checkpoint()).unwrap();
+        assert!(found().unwrap() == Kept::Unknown);
+        // Cut short after the file, and after the event.
+        write_as(BEGUN, data, &log).unwrap();
+        assert!(found().unwrap() == Kept::Begun);
+        assert!(!is_in_log(&log).unwrap());
+        record(&log, now).unwrap();
+        assert!(found().unwrap() == Kept::Begun);
+        let size = log.view().unwrap().size();
+        begin(data, &log, Kept::Begun, now).unwrap();
+        assert_eq!(log.view().unwrap().size(), size, "recorded twice");
+        assert!(found().unwrap() == Kept::Known);
+        // Gone, and a checkpoint that the log signed but this site did not keep.
+        let kept = std::fs::read(path(data)).unwrap();
+        std::fs::remove_file(path(data)).unwrap();
+        assert!(found().is_err());
+        std::fs::write(path(data), log.checkpoint()).unwrap();
+        assert!(found().is_err());
+        std::fs::write(path(data), kept).unwrap();
+        assert!(found().unwrap() == Kept::Known);
     }
 }

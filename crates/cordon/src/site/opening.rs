@@ -82,9 +82,10 @@ impl Site {
             "check the folder's rights and its disk",
         )?;
         let audit = open_audit(&data, &secret, &config.site.log_origin)?;
-        last_checkpoint::check(&data, &audit)?;
+        let kept = last_checkpoint::check(&data, &audit)?;
         let file = data.join("directory.sqlite");
         check_relied_on(&data, &file, &audit).await?;
+        last_checkpoint::begin(&data, &audit, kept, now)?;
         crate::settings::record_changes(&data, &config, &audit, now)?;
         let registry = open_registry(&data, &config, &secret, &audit, &clock, now).await?;
         let audit_pool = Pool::new(Share::Audit);
