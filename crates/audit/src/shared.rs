@@ -22,6 +22,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use durable::SharedDisk;
 
+use crate::authenticator::Authenticator;
 use crate::event::Event;
 use crate::journal::{Journal, JournalError, Shipped};
 use crate::leaf::{Leaf, is_role_name};
@@ -180,6 +181,12 @@ impl SharedLog {
     #[must_use]
     pub fn verifier(&self) -> &VerifierKey {
         &self.inner.verifier
+    }
+
+    /// Makes and checks authenticators for `purpose`, such as `settings`, under a key derived from the log's.
+    #[must_use]
+    pub fn authenticator(&self, purpose: &str) -> Authenticator {
+        lock(&self.inner.writer).log.authenticator(purpose)
     }
 
     /// A view of the central log at its newest checkpoint.
