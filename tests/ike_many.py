@@ -1,9 +1,11 @@
 """Many tunnels at one gateway: all at once, what each costs in memory, and new keys for all of them at the same time.
 
-`python -m tests.ike_many --full` has 5000, with release builds in CORDON and CORDON_LAB.
+`python -m tests.ike_many --full` has 5000, with release builds in CORDON and CORDON_LAB; with `--rounds 5` all of it five times,
+each with a gateway and cameras of its own, and `--tunnels 1000` has so many.
 """
 
 import argparse
+import statistics
 import sys
 import time
 from typing import NamedTuple
@@ -35,6 +37,7 @@ LINGER = 12
 
 
 def held(suite, scale):
+    """What was measured: seconds until all were up, bytes for each, and seconds of the longest round of new keys."""
     lab = Lab(suite)
     # What is inside answers from the tunnel's interface.
     lab.network.run("server", "ip", "address", "delete", f"{INSIDE['server']}/32", "dev", "lo")
@@ -50,6 +53,7 @@ def held(suite, scale):
         each = (kib - empty) * 1024 / scale.tunnels
         print(f"      the gateway has {kib >> 10} MiB, {empty >> 10} without tunnels: {each:.0f} bytes each", flush=True)
         assert not scale.each or each <= scale.each, each
+        return each
 
     with suite.case(f"{scale.tunnels} tunnels are up within {UP} s"):
         fleet.start(resume=False)
@@ -57,14 +61,16 @@ def held(suite, scale):
         times = fleet.times()
         told("packets both ways after", times)
         print(f"      processor time of the gateway {cpu(pid):.1f} s", flush=True)
-        memory()
+        found = {"up, s": times[-1], "memory of each, bytes": memory()}
         assert times[-1] <= UP, times[-1]
     with suite.case(f"new keys for all of them at once: packets by them within {scale.within} s, and no tunnel is lost"):
         before = gateway.ike()["counters"]
         for _ in range(scale.storms):
             began, used = time.monotonic(), cpu(pid)
             fleet.tell("storm")
-            told("packets by new keys after", fleet.times())
+            times = fleet.times()
+            told("packets by new keys after", times)
+            found["new keys for all, s"] = max(found.get("new keys for all, s", 0), times[-1])
             print(f"      processor time of the gateway {cpu(pid) - used:.1f} s", flush=True)
             assert time.monotonic() - began <= scale.within, time.monotonic() - began
         counters = gateway.ike()["counters"]
@@ -72,8 +78,9 @@ def held(suite, scale):
         print(f"      {counters['child_rekeys'] - before['child_rekeys']} Child SAs replaced", flush=True)
         if scale.each:
             time.sleep(LINGER)
-        memory()
+        found["memory of each, bytes"] = max(found["memory of each, bytes"], memory())
     fleet.stop()
+    return found
 
 
 def run(suite):
@@ -83,10 +90,22 @@ def run(suite):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--full", action="store_true", help=f"{FULL.tunnels} tunnels")
-    scale = FULL if parser.parse_args().full else FEW
-    suite = Suite("ike_many")
-    run_suite(suite, lambda suite: held(suite, scale), limit=600)
-    return finish([suite])
+    parser.add_argument("--tunnels", type=int, metavar="N", help="so many tunnels instead")
+    parser.add_argument("--rounds", type=int, default=1, metavar="N", help="times that all of it is done")
+    chosen = parser.parse_args()
+    if chosen.rounds < 1:
+        parser.error("--rounds takes a number from 1 on")
+    scale = FULL if chosen.full else FEW
+    if chosen.tunnels:
+        scale = scale._replace(tunnels=chosen.tunnels)
+    suites, results = [], []
+    for _ in range(chosen.rounds):
+        suites.append(Suite("ike_many"))
+        run_suite(suites[-1], lambda suite: results.append(held(suite, scale)), limit=600)
+    for what in results[0] if results else []:
+        values = [result[what] for result in results]
+        print(f"{what}: median {statistics.median(values):.2f}, least {min(values):.2f}, greatest {max(values):.2f}")
+    return finish(suites)
 
 
 if __name__ == "__main__":

@@ -190,6 +190,30 @@ def databases(suite):
             contains(error["to_do"], "newest copy of the data folder")
             write(file, back)
             site.start()
+    with suite.case("so does another file under the name, and a database in which the site is kept from looking"):
+        site.stop()
+        directory = site.data / "directory.sqlite"
+        other = site.folder / "other.sqlite"
+        shutil.copy(directory, other)
+        with contextlib.closing(sqlite3.connect(other)) as database, database:
+            database.execute(person.format(4))
+        site.start()
+        other.rename(directory.with_suffix(".new"))
+        directory.rename(other)
+        directory.with_suffix(".new").rename(directory)
+        wait_for(lambda: not site.process.running(), site.process.tail, 20)
+        contains(site.process.tail(), "not the file any more")
+        for beside in ("-wal", "-shm"):
+            (site.data / f"directory.sqlite{beside}").unlink(missing_ok=True)
+        other.rename(directory)
+        site.start()
+        with contextlib.closing(sqlite3.connect(directory, timeout=20, isolation_level=None)) as database:
+            for statement in ("BEGIN IMMEDIATE", person.format(4), "COMMIT", "BEGIN IMMEDIATE"):
+                database.execute(statement)
+            wait_for(lambda: not site.process.running(), site.process.tail, 60)
+            contains(site.process.tail(), "keeps the database locked")
+        write("directory.sqlite", person.format(clearance))
+        site.start()
     with suite.case("so do a trigger and the databases of before the last change, after an orderly end"):
         site.stop()
         older, newest = site.folder / "older", site.folder / "newest"

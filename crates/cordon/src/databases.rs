@@ -1,10 +1,12 @@
 //! Ends a site whose databases of people or certificates somebody else writes to while it runs.
 
-use std::time::Duration;
+use std::error::Error;
+use std::time::{Duration, Instant};
 
 use directory::DirectoryError;
 use registry::RegistryError;
 use time::OffsetDateTime;
+use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use crate::failure::{Failure, Outcome};
@@ -16,6 +18,14 @@ const EVERY: Duration = Duration::from_secs(2);
 
 /// Time between two readings of all rows, which take seconds where there are a million: for bytes that are changed without SQLite.
 const WHOLE: Duration = Duration::from_hours(1);
+
+/// How long looks may fail for another reason. Our choice: the longest wait for a lock, which a program that copies the database
+/// holds for moments.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What to do about a database at which no look succeeds.
+const UNSEEN: &str = "another program keeps the database locked, or the disk is at fault: a site that cannot see whether its databases were \
+    changed does not go on; end that program, and start the site again";
 
 /// What to do about a database with other rows than the log has.
 pub(crate) const CHANGED: &str = "the database was changed by something else, or the disk is at fault: keep it for an examination, bring back the newest copy of the \
@@ -34,9 +44,13 @@ pub(crate) fn is_foreign(error: &RegistryError) -> bool {
 /// Looks until a stop is asked for.
 pub(crate) async fn watch(site: Site, stop: CancellationToken) -> Outcome {
     let mut tick = tokio::time::interval(EVERY);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut whole = tokio::time::interval(WHOLE);
     // A start has just read them.
     whole.reset();
+    let (mut registry, mut directory) = (Looks::default(), Looks::default());
+    let (mut registry_whole, mut directory_whole) = (Looks::default(), Looks::default());
+    let in_directory = |error: &DirectoryError| matches!(error, DirectoryError::Store(error) if error.is_foreign());
     loop {
         let is_whole = tokio::select! {
             _ = tick.tick() => false,
@@ -44,24 +58,91 @@ pub(crate) async fn watch(site: Site, stop: CancellationToken) -> Outcome {
             () = stop.cancelled() => return Ok(()),
         };
         let now = OffsetDateTime::now_utc();
-        let registry = match is_whole {
-            true => site.registry.check_file().await,
-            false => site.registry.check_alone(now).await,
-        };
-        match registry {
-            Err(error) if is_foreign(&error) => return Err(Failure::new(error, CHANGED)),
-            // Whatever else fails is told by those who need the database.
-            _ => {}
+        registry
+            .look(site.registry.check_alone(now), is_foreign)
+            .await?;
+        directory
+            .look(site.directory.check_alone(now), in_directory)
+            .await?;
+        // A reading that failed is done again soon.
+        if is_whole || registry_whole.is_failing() {
+            registry_whole
+                .look(site.registry.check_file(), is_foreign)
+                .await?;
         }
-        let directory = match is_whole {
-            true => site.directory.check_file().await,
-            false => site.directory.check_alone(now).await,
-        };
-        match directory {
-            Err(DirectoryError::Store(error)) if error.is_foreign() => {
-                return Err(Failure::new(error, CHANGED));
-            }
-            _ => {}
+        if is_whole || directory_whole.is_failing() {
+            directory_whole
+                .look(site.directory.check_file(), in_directory)
+                .await?;
         }
+    }
+}
+
+/// Looks at one database, and since when all of them failed.
+#[derive(Default)]
+struct Looks {
+    failing: Option<Instant>,
+}
+
+impl Looks {
+    const fn is_failing(&self) -> bool {
+        self.failing.is_some()
+    }
+
+    async fn look<E: Error + Send + Sync + 'static>(
+        &mut self,
+        look: impl Future<Output = Result<(), E>>,
+        is_foreign: impl Fn(&E) -> bool,
+    ) -> Outcome {
+        let began = Instant::now();
+        let looked = look.await;
+        self.note(began, Instant::now(), looked, is_foreign)
+    }
+
+    /// Takes the outcome of a look. A failure is the end if somebody else wrote, and otherwise once
+    /// nothing was seen for [`PATIENCE`]: whoever can keep a look from ending must not gain by it.
+    fn note<E: Error + Send + Sync + 'static>(
+        &mut self,
+        began: Instant,
+        ended: Instant,
+        looked: Result<(), E>,
+        is_foreign: impl Fn(&E) -> bool,
+    ) -> Outcome {
+        let Err(error) = looked else {
+            self.failing = None;
+            return Ok(());
+        };
+        if is_foreign(&error) {
+            return Err(Failure::new(error, CHANGED));
+        }
+        let since = *self.failing.get_or_insert(began);
+        match ended.duration_since(since) < PATIENCE {
+            true => Ok(()),
+            false => Err(Failure::new(error, UNSEEN)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn look_that_fails_is_the_end_after_a_while_and_another_writer_at_once() {
+        let busy = || Err(std::io::Error::other("database is locked"));
+        let never = |_: &std::io::Error| false;
+        let start = Instant::now();
+        let at = |part: u32| start + PATIENCE / 2 * part;
+        let mut looks = Looks::default();
+        looks.note(at(0), at(0), busy(), never).unwrap();
+        looks.note(at(1), at(1), busy(), never).unwrap();
+        looks.note(at(1), at(1), Ok(()), never).unwrap();
+        looks.note(at(1), at(2), busy(), never).unwrap();
+        looks.note(at(3), at(3), busy(), never).unwrap_err();
+        // One that takes as long as that, and fails.
+        let mut looks = Looks::default();
+        looks.note(at(0), at(2), busy(), never).unwrap_err();
+        let mut looks = Looks::default();
+        looks.note(at(0), at(0), busy(), |_| true).unwrap_err();
     }
 }

@@ -177,7 +177,7 @@ pub(crate) fn open_audit(data: &Path, secret: &Passphrase, origin: &str) -> Outc
     let key = log_key(&folder.join("log.key"), secret, origin)?;
     let public = folder.join("log.vkey");
     let text = format!("{}\n", key.verifier());
-    // Not at every start: a site whose disk is full must still come up, and say so itself.
+    // Not at every start: a site whose disk is full comes up, and says so itself, unless a kill left events for the log.
     if std::fs::read_to_string(&public).is_ok_and(|known| known == text) {
         return open_log(&folder, key);
     }

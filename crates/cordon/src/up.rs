@@ -25,7 +25,8 @@ use crate::gate::{self, Gate};
 use crate::listener::{self, DEVICES, Listener, PEOPLE};
 use crate::notices::{self, Notices, Relay};
 use crate::site::Site;
-use crate::{control, databases, last_checkpoint, metrics, renewal, uninterrupted};
+use crate::uninterrupted::Uninterrupted;
+use crate::{control, databases, last_checkpoint, metrics, renewal};
 
 /// Longest time for one page or answer; uploads have their own limit per silence.
 const REQUEST: Duration = Duration::from_secs(60);
@@ -260,28 +261,36 @@ fn enrolment_router(site: &Site) -> Router {
         Messages::Off => router,
         Messages::Https | Messages::Http => router.merge(scep_router(site)),
     };
-    match site.config.enrolment.acme {
+    let router = match site.config.enrolment.acme {
         false => router,
         true => router.merge(acme_router(site)),
-    }
-    .layer(axum::middleware::from_fn(uninterrupted::run))
-    .layer(timeout())
+    };
+    Uninterrupted::default()
+        .layer(router)
+        .merge(lists_router(site))
+        .layer(timeout())
 }
 
 /// Lists and OCSP; CMP and SCEP where they are answered without TLS.
 fn public_router(site: &Site) -> Router {
-    let registry = site.registry.clone();
-    let lists = registry::est::public_router(registry, Arc::new(OffsetDateTime::now_utc));
-    let lists = match site.config.enrolment.cmp {
-        Messages::Off | Messages::Https => lists,
-        Messages::Http => lists.merge(cmp_router(site)),
+    let router = match site.config.enrolment.cmp {
+        Messages::Off | Messages::Https => Router::new(),
+        Messages::Http => cmp_router(site),
     };
-    match site.config.enrolment.scep {
-        Messages::Off | Messages::Https => lists,
-        Messages::Http => lists.merge(scep_router(site)),
-    }
-    .layer(axum::middleware::from_fn(uninterrupted::run))
-    .layer(timeout())
+    let router = match site.config.enrolment.scep {
+        Messages::Off | Messages::Https => router,
+        Messages::Http => router.merge(scep_router(site)),
+    };
+    Uninterrupted::default()
+        .layer(router)
+        .merge(lists_router(site))
+        .layer(timeout())
+}
+
+/// What changes nothing, and ends with whoever asked.
+fn lists_router(site: &Site) -> Router {
+    let registry = site.registry.clone();
+    registry::est::public_router(registry, Arc::new(OffsetDateTime::now_utc))
 }
 
 fn cmp_router(site: &Site) -> Router {
@@ -313,10 +322,8 @@ fn portal_router(site: &Site, gate: &Arc<Gate>) -> Outcome<Router> {
     });
     let people = axum::middleware::from_fn_with_state(gate.clone(), gate::people);
     let api = site.centre.api_router().layer(people);
-    Ok(portal::router(backend, Arc::new(sessions))
-        .merge(api)
-        .layer(axum::middleware::from_fn(uninterrupted::run))
-        .layer(timeout()))
+    let pages = portal::router(backend, Arc::new(sessions)).merge(api);
+    Ok(Uninterrupted::default().layer(pages).layer(timeout()))
 }
 
 fn intake_router(site: &Site, gate: &Arc<Gate>) -> Router {

@@ -183,6 +183,14 @@ impl Directory {
         Ok(directory)
     }
 
+    /// Whether a directory in `file` has people; it need not be open.
+    ///
+    /// # Errors
+    /// [`DirectoryError::Store`].
+    pub async fn has_people(file: &Path) -> Result<bool, DirectoryError> {
+        Ok(store::has_rows(file, "people").await?)
+    }
+
     /// A counter that grows with every change, for caches.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {

@@ -168,11 +168,13 @@ impl Directory {
     /// # Errors
     /// [`DirectoryError::Store`].
     pub async fn check_file(&self) -> Result<(), DirectoryError> {
-        let Writing { tx, rows, turn } = self.begin().await?;
-        drop(tx);
+        let turn = Arc::clone(&self.turn.0).lock_owned().await;
+        let Some(known) = turn.rows.known().cloned() else {
+            return Ok(());
+        };
         let snapshot = Snapshot::of(&self.file).await?;
         drop(turn);
-        Ok(snapshot.compare(WATCHED, &rows).await?)
+        Ok(snapshot.compare(WATCHED, &known).await?)
     }
 
     /// Ends all use of the database.

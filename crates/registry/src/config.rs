@@ -130,7 +130,7 @@ pub struct Config {
     /// Key algorithm of the root and the issuing authorities.
     pub authority_algorithm: KeyAlgorithm,
     pub lifetimes: Lifetimes,
-    /// Where [`crate::est::router`] serves lists to others, for instance
+    /// Where [`crate::est::public_router`] serves lists to others, for instance
     /// `http://pki.example.org/crl`; goes into certificates. `None` leaves it out.
     pub crl_base_url: Option<String>,
     /// Among how many lists the revoked certificates of each authority are divided. It counts for certificates issued from

@@ -63,7 +63,7 @@ struct Est {
     clock: Clock,
 }
 
-/// The routes in the table above.
+/// The routes of EST in the table above; [`public_router`] has the others.
 pub fn router(registry: Registry, clock: Clock) -> Router {
     Router::new()
         .route("/.well-known/est/cacerts", get(cacerts))
@@ -71,7 +71,6 @@ pub fn router(registry: Registry, clock: Clock) -> Router {
         .route("/.well-known/est/simplereenroll", post(simplereenroll))
         .route("/.well-known/est/serverkeygen", post(serverkeygen))
         .route("/.well-known/est/csrattrs", get(csrattrs))
-        .merge(public_routes())
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .with_state(Est { registry, clock })
 }
@@ -79,16 +78,12 @@ pub fn router(registry: Registry, clock: Clock) -> Router {
 /// The routes that need no authentication, for a plain HTTP listener: revocation lists and OCSP, whose
 /// readers cannot check TLS before they have them (RFC 5280, section 8). What they give is signed.
 pub fn public_router(registry: Registry, clock: Clock) -> Router {
-    public_routes()
-        .layer(DefaultBodyLimit::max(MAX_REQUEST))
-        .with_state(Est { registry, clock })
-}
-
-fn public_routes() -> Router<Est> {
     Router::new()
         .route("/crl/{file}", get(crl))
         .route("/ocsp", post(ocsp_post))
         .route("/ocsp/{*request}", get(ocsp_get))
+        .layer(DefaultBodyLimit::max(MAX_REQUEST))
+        .with_state(Est { registry, clock })
 }
 
 /// A client that shows a certificate here confirms that it has it, as with any other use: who renewed one

@@ -459,7 +459,7 @@ impl Registry {
         if let Err(error) = self.end_writing(turn, now).await {
             tracing::debug!(error = %error_report::Report(&error), "the end is not noted");
         }
-        self.inner.people.close().await;
+        self.inner.people.close_readers().await;
         self.inner.sql.close().await;
     }
 

@@ -15,7 +15,7 @@ use time::OffsetDateTime;
 use crate::authority::id_of;
 use crate::generation::AuthorityId;
 use crate::rows_log::{self, WATCHED};
-use crate::{Issued, Registry, RegistryError};
+use crate::{FILE, Issued, Registry, RegistryError};
 
 /// Certificates of one holder and authority that are shown.
 const MAX_OF_HOLDER: u32 = 100;
@@ -251,14 +251,12 @@ type BookRow = (i64, String, String, Vec<u8>);
 type Reader = fn(&BookRow, &mut dyn FnMut(InBook<'_>));
 
 impl Registry {
-    /// Whether any certificate was ever issued.
+    /// Whether a registry in `directory` ever issued a certificate; it need not be open.
     ///
     /// # Errors
     /// [`RegistryError::Store`].
-    pub async fn has_issued(&self) -> Result<bool, RegistryError> {
-        Ok(sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM issued)")
-            .fetch_one(self.inner.sql.read())
-            .await?)
+    pub async fn has_issued(directory: &Path) -> Result<bool, RegistryError> {
+        Ok(store::has_rows(&directory.join(FILE), "issued").await?)
     }
 
     /// The certificate with this serial number.

@@ -27,7 +27,6 @@ pub(crate) fn hash(rows: &SetHash) -> String {
 /// - `entry` of a profile, known only after its event: what is there must be the event of this definition;
 /// - `sealed`, the encrypted code of an invitation: it opens in its own row only, and the code of an invitation that was used
 ///   is of no use;
-/// - `open`, which earlier versions wrote;
 /// - numbers and bases of lists: a number is at least the time, and a delta list without its base is of no use to anybody;
 /// - messages that were seen; orders of ACME, whose names are compared with those of the invitation once more; steps under way,
 ///   which are believed only of a request that stands just before them.
@@ -45,7 +44,7 @@ pub(crate) const WATCHED: &[Watched] = &[
     watched("archived_keys", &[]),
     watched("crl_shards", &[]),
     watched("authorities", &[]),
-    watched("writing", &["open"]),
+    watched("writing", &[]),
 ];
 
 const fn watched(table: &'static str, without: &'static [&'static str]) -> Watched {

@@ -55,6 +55,10 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         version: 13,
         sql: V13,
     },
+    Migration {
+        version: 14,
+        sql: V14,
+    },
 ];
 
 const V1: &str = "
@@ -370,4 +374,15 @@ const V13: &str = "
 ALTER TABLE profiles ADD COLUMN entry INTEGER; -- index of the event in the log; NULL: of before this version
 ALTER TABLE profiles ADD COLUMN changed_nanos INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX requests_of_profiles ON requests (state) WHERE act = 'change-profile';
+";
+
+/// The number of the newest transaction stands in one row by its key.
+const V14: &str = "
+CREATE TABLE writing_by_key (
+    one          INTEGER PRIMARY KEY DEFAULT 1 CHECK (one = 1),
+    committed    INTEGER NOT NULL
+) STRICT;
+INSERT INTO writing_by_key (committed) SELECT committed FROM writing;
+DROP TABLE writing;
+ALTER TABLE writing_by_key RENAME TO writing;
 ";

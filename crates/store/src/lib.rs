@@ -27,7 +27,7 @@ mod watched;
 pub use clock::{ClockBehind, ClockFloor};
 pub use objects::{ObjectId, ObjectIdError, Objects};
 pub use set_hash::SetHash;
-pub use sql::{Migration, Sql, StoreError};
+pub use sql::{Migration, Sql, StoreError, has_rows};
 /// The SQL library, so that users of [`Sql`] need no version of their own.
 pub use sqlx;
 pub use watched::{FollowedRows, Snapshot, Watched};

@@ -13,7 +13,7 @@ use aws_lc_rs::error::Unspecified;
 
 const SUMS: usize = 1024;
 
-/// The hash of a set of elements, in which each may be several times.
+/// The hash of a set of elements. Of 65536 equal ones nothing is left in it, so no element may be there several times.
 #[derive(Clone, Eq, PartialEq)]
 pub struct SetHash(Box<[u16; SUMS]>);
 

@@ -1,6 +1,6 @@
 //! SQLite with the settings that make a commit mean "on disk".
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use sqlx::sqlite::{
 };
 use sqlx::{Connection as _, Sqlite, Transaction};
 
-use crate::watched::{Followed, Watched, schema_of, watch};
+use crate::watched::{Followed, Place, Watched, check_keys, schema_of, watch};
 
 /// One step of a schema: statements that bring version `version - 1` to `version`.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +47,12 @@ pub enum StoreError {
         "the database was changed by something else than this program: its rows have the SHA-256 {found}, and had {known}"
     )]
     Changed { found: String, known: String },
+    /// Another file was put in the place of the one that this program has open.
+    #[error("{} is not the file any more that this program has open", .0.display())]
+    Replaced(PathBuf),
+    /// An error of this program: equal rows cannot be told apart by a hash that follows their changes.
+    #[error("the table {0} is followed, and its rows have no key")]
+    Keyless(&'static str),
     /// Guards against an error of this program; nothing of the transaction took effect.
     #[error("rows of the database would change without an event that tells of it")]
     Unfollowed,
@@ -61,7 +67,7 @@ impl StoreError {
     pub const fn is_foreign(&self) -> bool {
         matches!(
             self,
-            Self::Changed { .. } | Self::Schema(_) | Self::Inconsistent(_)
+            Self::Changed { .. } | Self::Schema(_) | Self::Inconsistent(_) | Self::Replaced(_)
         )
     }
 }
@@ -112,6 +118,8 @@ impl Sql {
         if !watched.is_empty() {
             followed.tables = watched;
             followed.schema = Arc::new(schema_of(migrations).await?);
+            followed.place = Some(Arc::new(Place::of(path)?));
+            check_keys(&mut connection, watched).await?;
             let connections = Arc::clone(&followed.connections);
             // One that has followed the changes so far is not given up as long as it works.
             pool =
@@ -186,11 +194,47 @@ impl Sql {
         self.writer.acquire().await.unwrap().close().await.unwrap();
     }
 
+    /// Closes the connections that read, after their current statement: before the one that writes, which as the last one brings
+    /// everything into the database's file.
+    pub async fn close_readers(&self) {
+        self.readers.close().await;
+    }
+
     /// Closes all connections after their current statement.
     pub async fn close(&self) {
-        self.readers.close().await;
+        self.close_readers().await;
         self.writer.close().await;
     }
+}
+
+/// Tells whether a table of the file has rows; a file or table that is not there has none. For a look before a database is opened,
+/// which may write.
+///
+/// # Errors
+/// [`StoreError::Database`].
+pub async fn has_rows(path: &Path, table: &'static str) -> Result<bool, StoreError> {
+    if !path.try_exists().map_err(sqlx::Error::Io)? {
+        return Ok(false);
+    }
+    let file = SqliteConnectOptions::new()
+        .filename(path)
+        .busy_timeout(BUSY_TIMEOUT);
+    let mut connection = SqliteConnection::connect_with(&file).await?;
+    let is_there: bool =
+        sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = ?)")
+            .bind(table)
+            .fetch_one(&mut connection)
+            .await?;
+    let has_rows = match is_there {
+        true => {
+            let query = format!("SELECT EXISTS (SELECT 1 FROM {table})");
+            let query = sqlx::query_scalar(sqlx::AssertSqlSafe(query));
+            query.fetch_one(&mut connection).await?
+        }
+        false => false,
+    };
+    connection.close().await?;
+    Ok(has_rows)
 }
 
 fn options(path: &Path) -> SqliteConnectOptions {

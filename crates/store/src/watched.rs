@@ -12,7 +12,8 @@
 //! program, and SQLite compares each index with its table.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -40,8 +41,51 @@ pub(crate) struct Followed {
     pub(crate) tables: &'static [Watched],
     /// Names of all objects with the statements that made them.
     pub(crate) schema: Arc<BTreeSet<(String, String)>>,
+    /// The file that was opened.
+    pub(crate) place: Option<Arc<Place>>,
     /// Connections so far that write: what SQLite tells one of them of others' changes is no answer to another one.
     pub(crate) connections: Arc<AtomicU64>,
+}
+
+/// A file by its name and by what the name led to: connections that are opened later go by the name.
+#[derive(Debug)]
+pub(crate) struct Place {
+    path: PathBuf,
+    file: FileId,
+    /// Beside the file itself, wherever a link to it may be.
+    journal: PathBuf,
+}
+
+/// Device and number of a file.
+type FileId = (u64, u64);
+
+fn file_id(path: &Path) -> std::io::Result<FileId> {
+    let file = std::fs::metadata(path)?;
+    Ok((file.dev(), file.ino()))
+}
+
+impl Place {
+    /// The place of a file that is there.
+    pub(crate) fn of(path: &Path) -> Result<Self, sqlx::Error> {
+        let mut journal = std::fs::canonicalize(path)?.into_os_string();
+        journal.push("-wal");
+        Ok(Self {
+            path: path.to_owned(),
+            file: file_id(path)?,
+            journal: journal.into(),
+        })
+    }
+
+    /// Refuses another file in the place; gives its journal, which SQLite keeps as long as a connection is open.
+    fn journal(&self) -> Result<FileId, StoreError> {
+        let is_same = file_id(&self.path).is_ok_and(|file| file == self.file);
+        let journal = file_id(&self.journal).ok().filter(|_| is_same);
+        journal.ok_or_else(|| self.replaced())
+    }
+
+    fn replaced(&self) -> StoreError {
+        StoreError::Replaced(self.path.clone())
+    }
 }
 
 impl Sql {
@@ -183,6 +227,8 @@ pub struct FollowedRows {
     rows: Known,
     /// By which SQLite tells that somebody else wrote to the file, and the connection that it told.
     version: Option<(u64, i64)>,
+    /// The journal of the file, by the connection that has it open.
+    journal: Option<(u64, FileId)>,
     /// Somebody else wrote, and the rows were the same.
     is_foreign: bool,
 }
@@ -202,7 +248,8 @@ impl FollowedRows {
     /// when somebody else wrote to the file meanwhile.
     ///
     /// # Errors
-    /// [`StoreError::Changed`], [`StoreError::Schema`] or [`StoreError::Inconsistent`] if somebody else changed something,
+    /// [`StoreError::Changed`], [`StoreError::Schema`], [`StoreError::Inconsistent`] or [`StoreError::Replaced`] if somebody else
+    /// changed something,
     /// [`StoreError::Unfollowed`], or the database's.
     pub async fn at_begin(
         &mut self,
@@ -217,7 +264,16 @@ impl FollowedRows {
         if is_left {
             return Err(StoreError::Unfollowed);
         }
-        let version = (sql.followed().connections.load(Ordering::SeqCst), version);
+        let connection = sql.followed().connections.load(Ordering::SeqCst);
+        if let Some(place) = &sql.followed().place {
+            let journal = (connection, place.journal()?);
+            let known = *self.journal.get_or_insert(journal);
+            if known != journal && known.0 == connection {
+                return Err(place.replaced());
+            }
+            self.journal = Some(journal);
+        }
+        let version = (connection, version);
         if self.version == Some(version)
             && let Known::Rows(rows) = &self.rows
         {
@@ -310,6 +366,24 @@ pub(crate) async fn watch(
     Ok(())
 }
 
+/// Refuses tables whose rows may be equal: of so many as a sum of the hash has values, nothing would be left in it.
+pub(crate) async fn check_keys(
+    connection: &mut SqliteConnection,
+    watched: &[Watched],
+) -> Result<(), StoreError> {
+    for one in watched.iter().filter(|one| !one.ordered) {
+        let query = "SELECT count(*) FROM pragma_table_info(?) WHERE pk > 0";
+        let keys: i64 = sqlx::query_scalar(query)
+            .bind(one.table)
+            .fetch_one(&mut *connection)
+            .await?;
+        if keys == 0 {
+            return Err(StoreError::Keyless(one.table));
+        }
+    }
+    Ok(())
+}
+
 /// Names and defaults of the columns that count.
 async fn columns(
     connection: &mut SqliteConnection,
@@ -365,11 +439,14 @@ async fn check_schema(
 async fn schema(
     connection: &mut SqliteConnection,
 ) -> Result<BTreeSet<(String, String)>, StoreError> {
-    let query = "SELECT type || ' ' || name, coalesce(sql, tbl_name) FROM sqlite_schema";
-    let rows: Vec<(String, String)> = sqlx::query_as(query).fetch_all(connection).await?;
+    // As bytes: what somebody else wrote there may be no text, or nothing.
+    let query = "SELECT CAST(coalesce(type, '') || ' ' || coalesce(name, '') AS BLOB),
+                        CAST(coalesce(sql, tbl_name, '') AS BLOB) FROM sqlite_schema";
+    let rows: Vec<(Vec<u8>, Vec<u8>)> = sqlx::query_as(query).fetch_all(connection).await?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Ok(rows
         .into_iter()
-        .map(|(name, sql)| (name, plain(&sql)))
+        .map(|(name, sql)| (text(&name), plain(&text(&sql))))
         .collect())
 }
 

@@ -83,21 +83,10 @@ impl Site {
         )?;
         let audit = open_audit(&data, &secret, &config.site.log_origin)?;
         last_checkpoint::check(&data, &audit)?;
-        let entries = audit
-            .view()
-            .or_hint("the audit log", "see `cordon audit verify`")?
-            .size();
-        let newest = newest_log_index(&data).await?;
-        last_checkpoint::check_index(&data, entries, newest, "the centre's index")?;
+        let file = data.join("directory.sqlite");
+        check_relied_on(&data, &file, &audit).await?;
         crate::settings::record_changes(&data, &config, &audit, now)?;
         let registry = open_registry(&data, &config, &secret, &audit, &clock, now).await?;
-        // Whatever was issued was recorded before.
-        let issued = registry.has_issued().await.or_hint(
-            "cannot read registry.sqlite",
-            "check the data folder and its disk",
-        )?;
-        last_checkpoint::check_index(&data, entries, issued.then_some(0), "the registry")?;
-        let file = data.join("directory.sqlite");
         let audit_pool = Pool::new(Share::Audit);
         let sink = role(&audit, "directory")?;
         let directory = Directory::open(&file, sink, audit_pool.clone(), now).await;
@@ -181,6 +170,27 @@ impl Site {
             accelerator,
         })
     }
+}
+
+/// Holds the size of the log against what index, registry and directory rely on, before anything is recorded: whatever they have
+/// was recorded before, and the events of a start that is refused would make a log that was removed look as if it had begun.
+async fn check_relied_on(data: &Path, directory: &Path, audit: &SharedLog) -> Outcome {
+    let view = audit
+        .view()
+        .or_hint("the audit log", "see `cordon audit verify`")?;
+    let entries = view.size();
+    let check = |newest, who| last_checkpoint::check_index(data, entries, newest, who);
+    check(newest_log_index(data).await?, "the centre's index")?;
+    let issued = Registry::has_issued(data).await.or_hint(
+        "cannot read registry.sqlite",
+        "check the data folder and its disk",
+    )?;
+    check(issued.then_some(0), "the registry")?;
+    let people = Directory::has_people(directory).await.or_hint(
+        "cannot read directory.sqlite",
+        "check the data folder and its disk",
+    )?;
+    check(people.then_some(0), "the directory")
 }
 
 /// Renews the authorities that issue and are due, where the root's key is at hand and opens with the site's own

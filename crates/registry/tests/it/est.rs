@@ -22,6 +22,7 @@ use crate::holders::{STOLEN, change, enrolled};
 
 fn router(world: &World) -> Router {
     est::router(world.registry.clone(), Arc::new(|| NOW))
+        .merge(est::public_router(world.registry.clone(), Arc::new(|| NOW)))
 }
 
 struct Answer {

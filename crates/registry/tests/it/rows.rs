@@ -67,11 +67,7 @@ const NOT_WATCHED: [&str; 6] = [
     "request_steps",
     "sqlite_sequence",
 ];
-const COLUMNS_NOT_WATCHED: [(&str, &str); 3] = [
-    ("invitations", "sealed"),
-    ("profiles", "entry"),
-    ("writing", "open"),
-];
+const COLUMNS_NOT_WATCHED: [(&str, &str); 2] = [("invitations", "sealed"), ("profiles", "entry")];
 
 /// A row in each table that the acts below do not fill.
 const MORE: &str = "
@@ -257,7 +253,7 @@ async fn older_copy_of_the_database_stops_the_start_until_somebody_accepts_the_l
         matches!(found, Contradiction::Older { database, log } if log > database),
         "{found}"
     );
-    meddle(folder, "UPDATE writing SET open = 1, committed = 0").await;
+    meddle(folder, "UPDATE writing SET committed = 0").await;
     contradiction(reopened(&world).await, "with another number");
     let mut loss = Event::new(
         NOW,

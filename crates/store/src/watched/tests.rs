@@ -297,3 +297,91 @@ async fn schema_that_was_changed_is_refused_and_comments_do_not_count() {
         "CREATE TABLE t (n INTEGER, s TEXT DEFAULT '--  x' )"
     );
 }
+
+/// Opens a database, has `meddle` do something to it by its path, and gives what the next transaction finds.
+async fn found_after(meddle: impl AsyncFnOnce(&Path)) -> Result<SetHash, StoreError> {
+    let world = World::new().await;
+    let mut rows = FollowedRows::default();
+    let mut tx = world.sql.write().await.unwrap();
+    rows.at_begin(&world.sql, &mut tx).await.unwrap();
+    tx.commit().await.unwrap();
+    meddle(&world.folder.path().join("db")).await;
+    let mut tx = world.sql.write().await.unwrap();
+    rows.at_begin(&world.sql, &mut tx).await
+}
+
+#[tokio::test]
+async fn another_file_under_the_name_is_refused_and_so_is_one_without_its_journal() {
+    assert!(found_after(async |_: &Path| ()).await.is_ok());
+    let renamed = async |path: &Path| {
+        let other = path.with_file_name("other");
+        std::fs::copy(path, &other).unwrap();
+        std::fs::rename(other, path).unwrap();
+    };
+    let gone = async |path: &Path| std::fs::remove_file(path).unwrap();
+    let journal = async |path: &Path| std::fs::remove_file(path.with_file_name("db-wal")).unwrap();
+    let another_journal = async |path: &Path| {
+        let journal = path.with_file_name("db-wal");
+        std::fs::remove_file(&journal).unwrap();
+        std::fs::write(journal, []).unwrap();
+    };
+    for found in [
+        found_after(renamed).await,
+        found_after(another_journal).await,
+        found_after(gone).await,
+        found_after(journal).await,
+    ] {
+        let refused = found.unwrap_err();
+        assert!(matches!(refused, StoreError::Replaced(_)), "{refused:?}");
+        assert!(refused.is_foreign());
+    }
+}
+
+#[tokio::test]
+async fn file_may_be_where_a_link_says() {
+    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (path, file) = (here.path().join("db"), there.path().join("file"));
+    std::fs::write(&file, []).unwrap();
+    std::os::unix::fs::symlink(&file, &path).unwrap();
+    let sql = Sql::open_watched(&path, TABLES, WATCHED).await.unwrap();
+    let mut rows = FollowedRows::default();
+    for _ in 0..2 {
+        let mut tx = sql.write().await.unwrap();
+        rows.at_begin(&sql, &mut tx).await.unwrap();
+    }
+    std::fs::remove_file(&path).unwrap();
+    std::fs::copy(&file, &path).unwrap();
+    let mut tx = sql.write().await.unwrap();
+    let refused = rows.at_begin(&sql, &mut tx).await.unwrap_err();
+    assert!(matches!(refused, StoreError::Replaced(_)), "{refused:?}");
+}
+
+#[tokio::test]
+async fn schema_that_is_no_text_is_another_one() {
+    for value in ["CAST(X'ff' AS TEXT)", "NULL", "7"] {
+        let found = found_after(async |path: &Path| {
+            let file = SqliteConnectOptions::new().filename(path);
+            let mut other = SqliteConnection::connect_with(&file).await.unwrap();
+            let statement = format!(
+                "PRAGMA writable_schema = ON; UPDATE sqlite_schema SET type = {value} WHERE name = 'b'"
+            );
+            let statement = sqlx::AssertSqlSafe(statement);
+            sqlx::raw_sql(statement).execute(&mut other).await.unwrap();
+            other.close().await.unwrap();
+        });
+        let refused = found.await.unwrap_err();
+        assert!(refused.is_foreign(), "{value}: {refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn table_whose_rows_may_be_equal_cannot_be_followed() {
+    const KEYLESS: &[Watched] = &[Watched {
+        table: "b",
+        without: &[],
+        ordered: false,
+    }];
+    let folder = tempfile::tempdir().unwrap();
+    let refused = Sql::open_watched(&folder.path().join("db"), TABLES, KEYLESS).await;
+    assert!(matches!(refused, Err(StoreError::Keyless("b"))));
+}
