@@ -5,9 +5,11 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "printing figures is its purpose")]
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use audit::log::LogError;
 use audit::verify::Verifier;
 use audit::{Actor, AuditSink, Event, LogKey, Outcome, SharedLog};
 
@@ -70,6 +72,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let verifier = verifier.with_journals(&log.journal_dir());
     let size = verifier.verify(&log.log_dir())?.size;
     report("verified with journals", size, start);
+
+    let start = Instant::now();
+    let mut read = 0;
+    log.view()?.newest_first::<LogError>(|_, _| {
+        read += 1;
+        Ok(ControlFlow::Continue(()))
+    })?;
+    report("read backwards", read, start);
+
+    let start = Instant::now();
+    for i in 0..1000 {
+        log.view()?.entry(i * 7919 % size)?;
+    }
+    report("single events, each from a view of its own", 1000, start);
 
     let start = Instant::now();
     let view = log.view()?;

@@ -2,14 +2,22 @@
 //!
 //! ```text
 //! <first seq, 20 digits>.journal
-//!   "CORDONJ1" | u64 first seq | 32 bytes prev         header of the segment
+//!   "CORDONJ1" | u64 first seq | 32 bytes prev         header of a segment without a key
 //!   u32 length | leaf | 32 bytes SHA-256(leaf)         one record, numbers big endian
+//! <first seq, 20 digits>.journal
+//!   "CORDONJ2" | u64 first seq | 32 bytes prev         header of a segment with a key
+//!   u32 length | leaf | 32 bytes authenticator | 32 bytes SHA-256(leaf | authenticator)
 //! shipped                                              "seq leaf_index", how far it was shipped
 //! lock                                                 held by the one writer
 //! ```
 //!
-//! The leaf (see [`Leaf`]) names the SHA-256 of the leaf before it, so the records are a chain
-//! and each record's trailing hash is both its checksum and the link for the next.
+//! The leaf (see [`Leaf`]) names its role and number and the SHA-256 of the leaf before it, so the records are a chain.
+//! The checksum tells damage. The authenticator ([`Authenticator`], purpose `journal/<role>`) tells that the record was written
+//! by a process with the log's key: the journals of a log have one, as what they have and the log lacks is shipped and
+//! signed. Those of cameras and tunnels have no key; whoever writes to their disk writes their records.
+//!
+//! Of a segment without a key, a journal with one believes the records that the log is known to have: earlier versions
+//! wrote them. The next record begins a new segment then.
 //!
 //! A crash can leave an unfinished record at the end of the newest segment. [`Journal::open`] cuts
 //! it only if it was never acknowledged; every other defect is an error that names the record.
@@ -20,14 +28,15 @@ use std::path::{Path, PathBuf};
 use durable::{DiskFile, FileLock, SharedDisk};
 
 use crate::FILE_MODE;
+use crate::authenticator::Authenticator;
 use crate::event::{Event, EventError};
 use crate::hash::Hash;
 use crate::leaf::{Leaf, chain_hash, is_role_name};
 
 mod segment;
 
+use segment::{Proof, Segment, push_record, segment_path};
 pub use segment::{Record, Records};
-use segment::{Segment, push_record, segment_path};
 
 /// Size at which a new segment is started, in bytes (our choice: read in well under a second).
 pub const SEGMENT_BYTES: u64 = 32 << 20;
@@ -59,6 +68,25 @@ pub enum JournalError {
         path: PathBuf,
         /// Number of the first missing record.
         missing: u64,
+    },
+    /// A record was not written by a process that has the log's key.
+    #[error("record {seq} in {}, from byte {offset}, was not written with the log's key", path.display())]
+    NotAuthentic {
+        path: PathBuf,
+        /// Number of the first such record.
+        seq: u64,
+        /// Where it begins in the file.
+        offset: u64,
+    },
+    /// A record of a segment without a key is not known to be in the log.
+    #[error(
+        "record {seq} in {} is of an earlier version, which anybody with the disk could write, and not in the log",
+        path.display()
+    )]
+    Unproven {
+        path: PathBuf,
+        /// Number of the first such record.
+        seq: u64,
     },
     /// A file of the journal has the wrong form.
     #[error("{} is not a file of this journal: {reason}", path.display())]
@@ -108,31 +136,37 @@ pub struct Journal {
     dir: PathBuf,
     role: String,
     disk: SharedDisk,
+    proof: Proof,
     _lock: FileLock,
     segment_bytes: u64,
     file: DiskFile,
     path: PathBuf,
     len: u64,
+    /// Whether the newest segment is one that records may be added to.
+    is_current: bool,
     last_seq: u64,
     head: Hash,
     stopped: bool,
 }
 
 impl Journal {
-    /// Opens the journal of `role` in `dir`, or starts an empty one there.
+    /// Opens the journal of `role` in `dir`, or starts an empty one there. It has no key: its records have a checksum, and
+    /// whoever can write to the disk can write records.
     ///
     /// # Errors
     /// [`JournalError::Locked`] while another writer runs, and the variants that say what is
     /// damaged or missing.
     pub fn open(dir: &Path, role: &str, options: JournalOptions) -> Result<Self, JournalError> {
-        Self::open_on(durable::real(), dir, role, options)
+        Self::open_on(durable::real(), dir, role, options, None)
     }
 
+    /// Does the same on another disk, and with a key.
     pub(crate) fn open_on(
         disk: SharedDisk,
         dir: &Path,
         role: &str,
         options: JournalOptions,
+        authenticator: Option<Authenticator>,
     ) -> Result<Self, JournalError> {
         if !is_role_name(role) {
             return Err(JournalError::RoleName(role.to_owned()));
@@ -140,14 +174,15 @@ impl Journal {
         disk.create_dir_all(dir).map_err(at(dir))?;
         let lock = FileLock::take(&dir.join("lock"), FILE_MODE).map_err(at(dir))?;
         let lock = lock.ok_or_else(|| JournalError::Locked(dir.to_owned()))?;
+        let proof = Proof::new(authenticator, options.acknowledged);
         let acknowledged = read_shipped(dir)?
             .map_or(0, |shipped| shipped.seq)
             .max(options.acknowledged);
         // A segment whose renaming was cut short is seen, but a power cut could still undo it.
         disk.sync_dir(dir).map_err(at(dir))?;
         let newest = match segment::list(dir)?.pop() {
-            Some(first) => Segment::recover(&*disk, dir, first, role, acknowledged)?,
-            None => Segment::create(&*disk, dir, 1, &[0; 32])?,
+            Some(first) => Segment::recover(&*disk, dir, first, role, acknowledged, &proof)?,
+            None => Segment::create(&*disk, dir, 1, &[0; 32], &proof)?,
         };
         if newest.last_seq < acknowledged {
             return Err(JournalError::Missing {
@@ -162,8 +197,10 @@ impl Journal {
             segment_bytes: options.segment_bytes,
             file: disk.open_append(&newest.path).map_err(at(&newest.path))?,
             disk,
+            proof,
             path: newest.path,
             len: newest.len,
+            is_current: newest.is_current,
             last_seq: newest.last_seq,
             head: newest.head,
             stopped: false,
@@ -188,7 +225,7 @@ impl Journal {
         let (dir, disk) = (&self.dir, &*self.disk);
         disk.sync_dir(dir).map_err(at(dir))?;
         let newest = segment::list(dir)?.pop().unwrap_or(1);
-        let newest = Segment::recover(disk, dir, newest, &self.role, self.last_seq)?;
+        let newest = Segment::recover(disk, dir, newest, &self.role, self.last_seq, &self.proof)?;
         if (newest.last_seq, newest.head) != (self.last_seq, self.head) {
             return Err(JournalError::Damaged {
                 path: newest.path,
@@ -197,7 +234,8 @@ impl Journal {
             });
         }
         self.file = disk.open_append(&newest.path).map_err(at(&newest.path))?;
-        (self.path, self.len, self.stopped) = (newest.path, newest.len, false);
+        (self.path, self.len, self.is_current) = (newest.path, newest.len, newest.is_current);
+        self.stopped = false;
         Ok(())
     }
 
@@ -247,11 +285,11 @@ impl Journal {
             seq += 1;
             let leaf = Leaf::encode(&self.role, seq, &head, event)?;
             head = chain_hash(&leaf);
-            push_record(&mut bytes, &leaf, &head);
+            push_record(&mut bytes, &leaf, &self.proof);
             leaves.push(leaf);
         }
         self.stopped = true;
-        if self.len + bytes.len() as u64 > self.segment_bytes {
+        if !self.is_current || self.len + bytes.len() as u64 > self.segment_bytes {
             self.rotate()?;
         }
         let path = &self.path;
@@ -290,7 +328,7 @@ impl Journal {
     /// # Errors
     /// [`JournalError::Missing`] when older records were taken away, or an I/O error.
     pub fn read_from(&self, seq: u64) -> Result<Records, JournalError> {
-        Records::open(&self.dir, &self.role, seq, self.last_seq)
+        Records::open(&self.dir, &self.role, seq, self.last_seq, &self.proof)
     }
 
     /// How far the journal was shipped, as last noted.
@@ -318,16 +356,23 @@ impl Journal {
             .map_err(at(&path))
     }
 
-    /// Starts the next segment, unless the current one has no record yet.
+    /// Starts the next segment, unless the current one has no record yet and may have some.
     fn rotate(&mut self) -> Result<(), JournalError> {
-        if self.path == segment_path(&self.dir, self.last_seq + 1) {
+        if self.is_current && self.path == segment_path(&self.dir, self.last_seq + 1) {
             return Ok(());
         }
-        let next = Segment::create(&*self.disk, &self.dir, self.last_seq + 1, &self.head)?;
+        let next = Segment::create(
+            &*self.disk,
+            &self.dir,
+            self.last_seq + 1,
+            &self.head,
+            &self.proof,
+        )?;
         let file = self.disk.open_append(&next.path);
         self.file = file.map_err(at(&next.path))?;
         self.path = next.path;
         self.len = next.len;
+        self.is_current = next.is_current;
         Ok(())
     }
 }

@@ -25,6 +25,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests have clocks"))]
 
+mod authenticator;
 pub mod event;
 mod hash;
 pub mod journal;
@@ -37,6 +38,7 @@ pub mod shared;
 mod sink;
 pub mod verify;
 
+pub use authenticator::Authenticator;
 pub use event::{Actor, ActorKind, Event, EventError, Outcome};
 pub use hash::Hash;
 pub use leaf::Leaf;

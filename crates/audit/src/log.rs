@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use durable::{FileLock, SharedDisk};
 
 use crate::FILE_MODE;
+use crate::authenticator::Authenticator;
 use crate::hash::Hash;
 
 mod ahead;
@@ -188,6 +189,11 @@ impl Log {
     #[must_use]
     pub fn verifier(&self) -> VerifierKey {
         self.key.verifier()
+    }
+
+    /// Makes and checks authenticators for `purpose` under a key derived from the log's.
+    pub(crate) fn authenticator(&self, purpose: &str) -> Authenticator {
+        self.key.authenticator(purpose)
     }
 
     /// A view of the log as it is now; later appends do not disturb it.

@@ -19,7 +19,8 @@ use std::sync::Arc;
 
 use accelerator::Accelerator;
 use access::PolicyDecisionPoint;
-use audit::{AuditSink, SharedLog};
+use audit::journal::JournalError;
+use audit::{AuditError, AuditSink, SharedLog};
 use centre::Centre;
 use directory::Directory;
 use pki::key::{KeyAlgorithm, Passphrase};
@@ -32,7 +33,7 @@ use time::OffsetDateTime;
 use crate::authority_keys::TokenKeys;
 use crate::config::{Approvals, Config, Messages};
 use crate::credentials::Credentials;
-use crate::failure::{OrHint as _, Outcome};
+use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::keys::log_key;
 use crate::last_checkpoint;
 use crate::trust_bundle::Bundles;
@@ -189,10 +190,36 @@ pub(crate) fn open_audit(data: &Path, secret: &Passphrase, origin: &str) -> Outc
 }
 
 fn open_log(folder: &Path, key: audit::LogKey) -> Outcome<SharedLog> {
-    SharedLog::open(folder, key).or_hint(
-        format!("cannot open the audit log in {}", folder.display()),
-        "stop another cordon that uses this folder, or run `cordon audit verify` on it",
-    )
+    SharedLog::open(folder, key).map_err(|error| {
+        let hint = log_hint(&error);
+        let what = format!("cannot open the audit log in {}", folder.display());
+        Failure::new(anyhow::Error::new(error).context(what), hint)
+    })
+}
+
+/// What to do about a log that cannot be opened.
+fn log_hint(error: &AuditError) -> String {
+    const EXAMINE: &str =
+        "keep a copy of the folder `audit` for an examination, then bring back its newest copy";
+    match error {
+        AuditError::Journal {
+            source: JournalError::NotAuthentic { path, offset, .. },
+            ..
+        } => format!(
+            "somebody else wrote it: {EXAMINE}; without one, `truncate -s {offset} {}` takes out the record and \
+             what follows it",
+            path.display()
+        ),
+        AuditError::Journal {
+            source: JournalError::Unproven { .. },
+            ..
+        } => format!(
+            "after an upgrade, start the former version once, so that the log takes the record over; \
+             otherwise {EXAMINE}"
+        ),
+        _ => "stop another cordon that uses this folder, or run `cordon audit verify` on it"
+            .to_owned(),
+    }
 }
 
 /// The largest number of an audit event on which the centre's index relies.

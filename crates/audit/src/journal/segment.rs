@@ -8,13 +8,41 @@ use durable::Disk;
 
 use super::{JournalError, at};
 use crate::FILE_MODE;
+use crate::authenticator::Authenticator;
 use crate::event::EventError;
-use crate::hash::Hash;
+use crate::hash::{Hash, sha256};
 use crate::leaf::{Leaf, MAX_LEAF_BYTES, chain_hash};
 
+/// Begins a segment without a key, and one with a key.
 const MAGIC: &[u8; 8] = b"CORDONJ1";
+const KEYED_MAGIC: &[u8; 8] = b"CORDONJ2";
 /// Magic, first number, previous hash.
 const HEADER_BYTES: usize = 8 + 8 + 32;
+const HASH_BYTES: usize = 32;
+
+/// What shows that a record is the journal's own.
+#[derive(Clone, Debug)]
+pub(super) struct Proof {
+    authenticator: Option<Authenticator>,
+    /// Records up to this number are in the log, and held against it: of them, those without an authenticator count as well.
+    in_log: u64,
+}
+
+impl Proof {
+    pub(super) fn new(authenticator: Option<Authenticator>, in_log: u64) -> Self {
+        Self {
+            authenticator,
+            in_log,
+        }
+    }
+
+    fn magic(&self) -> &'static [u8; 8] {
+        match self.authenticator {
+            Some(_) => KEYED_MAGIC,
+            None => MAGIC,
+        }
+    }
+}
 
 /// State of a segment after making or recovering it.
 pub(super) struct Segment {
@@ -22,6 +50,8 @@ pub(super) struct Segment {
     pub(super) len: u64,
     pub(super) last_seq: u64,
     pub(super) head: Hash,
+    /// Whether it is of the kind that the journal writes.
+    pub(super) is_current: bool,
 }
 
 /// One record of a journal, checked against its checksum and its place in the chain.
@@ -37,11 +67,17 @@ pub(super) fn segment_path(dir: &Path, first_seq: u64) -> PathBuf {
     dir.join(format!("{first_seq:020}.journal"))
 }
 
-pub(super) fn push_record(bytes: &mut Vec<u8>, leaf: &[u8], hash: &Hash) {
+pub(super) fn push_record(bytes: &mut Vec<u8>, leaf: &[u8], proof: &Proof) {
     let len = u32::try_from(leaf.len()).expect("a leaf is bounded far below 4 GiB");
     bytes.extend_from_slice(&len.to_be_bytes());
     bytes.extend_from_slice(leaf);
-    bytes.extend_from_slice(hash);
+    if let Some(authenticator) = &proof.authenticator {
+        let tag = authenticator.tag(leaf);
+        bytes.extend_from_slice(&tag);
+        bytes.extend_from_slice(&sha256(&[leaf, &tag]));
+    } else {
+        bytes.extend_from_slice(&sha256(&[leaf]));
+    }
 }
 
 /// The first numbers of the segments in `dir`, ascending.
@@ -72,9 +108,10 @@ impl Segment {
         dir: &Path,
         first_seq: u64,
         prev: &Hash,
+        proof: &Proof,
     ) -> Result<Self, JournalError> {
         let path = segment_path(dir, first_seq);
-        let mut header = MAGIC.to_vec();
+        let mut header = proof.magic().to_vec();
         header.extend_from_slice(&first_seq.to_be_bytes());
         header.extend_from_slice(prev);
         disk.replace_by(&path.with_extension("tmp"), &path, &header, FILE_MODE)
@@ -84,6 +121,7 @@ impl Segment {
             len: header.len() as u64,
             last_seq: first_seq - 1,
             head: *prev,
+            is_current: true,
         })
     }
 
@@ -94,17 +132,17 @@ impl Segment {
         first_seq: u64,
         role: &str,
         acknowledged: u64,
+        proof: &Proof,
     ) -> Result<Self, JournalError> {
-        let mut reader = SegmentReader::open(dir, first_seq, role)?;
-        let mut len = HEADER_BYTES as u64;
+        let mut reader = SegmentReader::open(dir, first_seq, role, proof)?;
         let torn = loop {
             match reader.next()? {
-                Next::Record(record) => len += record.leaf.len() as u64 + 36,
+                Next::Record(_) => {}
                 Next::End => break false,
                 Next::Torn => break true,
             }
         };
-        let (path, last_seq) = (reader.path.clone(), reader.next_seq - 1);
+        let (path, len, last_seq) = (reader.path.clone(), reader.end, reader.next_seq - 1);
         if torn {
             if last_seq < acknowledged {
                 return Err(reader.damaged("it was acknowledged but is incomplete"));
@@ -116,6 +154,7 @@ impl Segment {
             len,
             last_seq,
             head: reader.head,
+            is_current: reader.is_current(),
         })
     }
 }
@@ -133,12 +172,17 @@ struct SegmentReader {
     path: PathBuf,
     input: BufReader<File>,
     role: String,
+    proof: Proof,
+    /// Whether its records have authenticators.
+    is_keyed: bool,
     next_seq: u64,
     head: Hash,
+    /// Where the last whole record ends, in bytes from the beginning of the file.
+    end: u64,
 }
 
 impl SegmentReader {
-    fn open(dir: &Path, first_seq: u64, role: &str) -> Result<Self, JournalError> {
+    fn open(dir: &Path, first_seq: u64, role: &str, proof: &Proof) -> Result<Self, JournalError> {
         let path = segment_path(dir, first_seq);
         let mut input = BufReader::new(File::open(&path).map_err(at(&path))?);
         let header = read_up_to(&mut input, HEADER_BYTES).map_err(at(&path))?;
@@ -146,7 +190,14 @@ impl SegmentReader {
             path: path.clone(),
             reason,
         };
-        let rest = header.strip_prefix(MAGIC).ok_or(foreign("no header"))?;
+        let (is_keyed, rest) = match header.split_first_chunk::<8>() {
+            Some((MAGIC, rest)) => (false, rest),
+            Some((KEYED_MAGIC, rest)) => (true, rest),
+            _ => return Err(foreign("no header")),
+        };
+        if is_keyed && proof.authenticator.is_none() {
+            return Err(foreign("its records need the key of an audit log"));
+        }
         let (first, prev) = rest
             .split_first_chunk::<8>()
             .ok_or(foreign("short header"))?;
@@ -158,9 +209,17 @@ impl SegmentReader {
             path,
             input,
             role: role.to_owned(),
+            proof: proof.clone(),
+            is_keyed,
             next_seq: first_seq,
             head,
+            end: HEADER_BYTES as u64,
         })
+    }
+
+    /// Tells that it is of the kind that the journal writes.
+    fn is_current(&self) -> bool {
+        self.is_keyed == self.proof.authenticator.is_some()
     }
 
     fn next(&mut self) -> Result<Next, JournalError> {
@@ -178,22 +237,25 @@ impl SegmentReader {
         if length > MAX_LEAF_BYTES {
             return Err(self.damaged("impossible length"));
         }
-        let mut leaf = self.read(length + 32)?;
-        if leaf.len() < length + 32 {
+        let trailer = if self.is_keyed { 2 } else { 1 } * HASH_BYTES;
+        let mut leaf = self.read(length + trailer)?;
+        if leaf.len() < length + trailer {
             return Ok(Next::Torn);
         }
-        let checksum = leaf.split_off(length);
-        let hash = chain_hash(&leaf);
-        if checksum != hash {
+        let checksum = leaf.split_off(leaf.len() - HASH_BYTES);
+        if checksum != sha256(&[&leaf]) {
             return Err(self.damaged("wrong checksum"));
         }
+        let tag = leaf.split_off(length);
+        self.check_proof(&leaf, &tag)?;
         self.check_place(&leaf)?;
         let record = Record {
             seq: self.next_seq,
             leaf,
         };
         self.next_seq += 1;
-        self.head = hash;
+        self.head = chain_hash(&record.leaf);
+        self.end += (4 + length + trailer) as u64;
         Ok(Next::Record(record))
     }
 
@@ -207,6 +269,21 @@ impl SegmentReader {
             if block.iter().any(|byte| *byte != 0) {
                 return Err(self.damaged("impossible length"));
             }
+        }
+    }
+
+    /// Refuses a record that anybody could have written.
+    fn check_proof(&self, leaf: &[u8], tag: &[u8]) -> Result<(), JournalError> {
+        let (path, seq) = (self.path.clone(), self.next_seq);
+        match &self.proof.authenticator {
+            Some(authenticator) if self.is_keyed && !authenticator.holds(leaf, tag) => {
+                let offset = self.end;
+                Err(JournalError::NotAuthentic { path, seq, offset })
+            }
+            Some(_) if !self.is_keyed && seq > self.proof.in_log => {
+                Err(JournalError::Unproven { path, seq })
+            }
+            _ => Ok(()),
         }
     }
 
@@ -253,6 +330,7 @@ fn read_up_to(input: &mut impl Read, count: usize) -> io::Result<Vec<u8>> {
 pub struct Records {
     dir: PathBuf,
     role: String,
+    proof: Proof,
     /// Segments still to read, newest first.
     segments: Vec<u64>,
     current: Option<SegmentReader>,
@@ -264,7 +342,13 @@ pub struct Records {
 }
 
 impl Records {
-    pub(super) fn open(dir: &Path, role: &str, from: u64, last: u64) -> Result<Self, JournalError> {
+    pub(super) fn open(
+        dir: &Path,
+        role: &str,
+        from: u64,
+        last: u64,
+        proof: &Proof,
+    ) -> Result<Self, JournalError> {
         let mut segments = list(dir)?;
         // Start with the segment that holds `from`.
         let start = segments
@@ -283,6 +367,7 @@ impl Records {
         Ok(Self {
             dir: dir.to_owned(),
             role: role.to_owned(),
+            proof: proof.clone(),
             segments,
             current: None,
             from,
@@ -318,7 +403,7 @@ impl Records {
     }
 
     fn open_segment(&self, first: u64) -> Result<SegmentReader, JournalError> {
-        let reader = SegmentReader::open(&self.dir, first, &self.role)?;
+        let reader = SegmentReader::open(&self.dir, first, &self.role, &self.proof)?;
         match self.reached {
             Some((seq, _)) if seq + 1 != first => Err(JournalError::Missing {
                 path: self.dir.clone(),

@@ -4,6 +4,8 @@ use super::*;
 use crate::event::{Actor, Outcome};
 use time::macros::datetime;
 
+mod keyed;
+
 fn event(n: u64) -> Event {
     Event::new(
         datetime!(2026-11-21 10:00 UTC),

@@ -11,11 +11,13 @@
 use std::fmt;
 use std::str::FromStr;
 
+use aws_lc_rs::hmac;
 use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use zeroize::Zeroizing;
 
+use crate::authenticator::{self, Authenticator};
 use crate::hash::{Hash, sha256};
 
 /// Signature type byte of Ed25519 (C2SP signed-note, "Signature types").
@@ -55,6 +57,7 @@ pub struct LogKey {
     name: String,
     seed: Zeroizing<[u8; KEY_BYTES]>,
     pair: Ed25519KeyPair,
+    authenticating: hmac::Key,
 }
 
 /// The public half of a [`LogKey`]; its text form is `name+id+base64`.
@@ -86,6 +89,7 @@ impl LogKey {
             name: name.to_owned(),
             seed: Zeroizing::new(*seed),
             pair: Ed25519KeyPair::from_seed_unchecked(seed).map_err(|_| NoteError::Crypto)?,
+            authenticating: authenticator::derive(seed, name)?,
         })
     }
 
@@ -136,6 +140,12 @@ impl LogKey {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Makes and checks authenticators for `purpose`, such as `journal/centre`, under a key derived from this one.
+    #[must_use]
+    pub fn authenticator(&self, purpose: &str) -> Authenticator {
+        Authenticator::new(self.authenticating.clone(), purpose)
     }
 
     /// The signed checkpoint over a tree of `size` leaves with `root`.

@@ -5,8 +5,9 @@ use std::fs;
 use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::merkle::{Nodes, complete_root, consistency_path, inclusion_path, leaf_hash};
+use super::merkle::{Nodes, complete_root, consistency_path, inclusion_path, join_row, leaf_hash};
 use super::note::{Checkpoint, VerifierKey};
 use super::tiles::{Row, TILE_WIDTH, split_bundle, split_tile};
 use super::{LogError, at};
@@ -14,13 +15,25 @@ use crate::hash::Hash;
 
 /// The log as one checkpoint describes it. A writer may go on appending meanwhile.
 ///
-/// It checks each entry against its hash in the lowest tile, not up to the root: that is what
-/// proofs and [`crate::verify`] are for.
+/// Whatever it gives was held against the signed root: an entry against its tile, a tile against the one above it, and the
+/// unfinished tiles, which are the last, against the root itself. A tile is held once as long as it is the last one of
+/// its level that was used, so that reading through the log takes two hashes an entry, and reading a single one some hundred
+/// for each level.
 #[derive(Clone, Debug)]
 pub struct View {
     dir: PathBuf,
     checkpoint: Checkpoint,
     note: String,
+    /// Shared by copies.
+    proven: Arc<Mutex<Proven>>,
+}
+
+/// Tiles that the signed root has: the unfinished ones, and the last full one of each level that was used.
+#[derive(Debug, Default)]
+struct Proven {
+    /// Lowest level first; none before they were read.
+    edge: Option<Vec<Arc<[Hash]>>>,
+    full: HashMap<u32, (u64, Arc<[Hash]>)>,
 }
 
 impl View {
@@ -38,6 +51,7 @@ impl View {
             dir: dir.to_owned(),
             checkpoint,
             note: String::from_utf8_lossy(&note).into_owned(),
+            proven: Arc::default(),
         })
     }
 
@@ -89,7 +103,7 @@ impl View {
         entries.truncate(hashes.len());
         if entries
             .iter()
-            .zip(&hashes)
+            .zip(&*hashes)
             .any(|(entry, hash)| leaf_hash(entry) != *hash)
         {
             return Err(damaged("entries do not fit their hashes"));
@@ -154,8 +168,65 @@ impl View {
         Ok(())
     }
 
-    /// The hashes of a tile, exactly as many as the checkpoint promises.
-    fn tile(&self, level: u32, index: u64) -> Result<Vec<Hash>, LogError> {
+    /// The hashes of a tile, exactly as many as the checkpoint promises, and those that its root has.
+    fn tile(&self, level: u32, index: u64) -> Result<Arc<[Hash]>, LogError> {
+        let proven = self.proven.lock();
+        let mut proven: MutexGuard<'_, _> = proven.unwrap_or_else(PoisonError::into_inner);
+        self.prove(&mut proven, level, index)
+    }
+
+    fn prove(&self, proven: &mut Proven, level: u32, index: u64) -> Result<Arc<[Hash]>, LogError> {
+        if self.width(level, index) < TILE_WIDTH {
+            let edge = match &mut proven.edge {
+                Some(edge) => edge,
+                none => none.insert(self.prove_edge()?),
+            };
+            let row = edge.get(level as usize).cloned();
+            return Ok(row.unwrap_or_default());
+        }
+        if let Some((at, hashes)) = proven.full.get(&level)
+            && *at == index
+        {
+            return Ok(Arc::clone(hashes));
+        }
+        let above = self.prove(proven, level + 1, index / TILE_WIDTH)?;
+        let at = usize::try_from(index % TILE_WIDTH).unwrap_or_default();
+        let (path, hashes) = self.read_hashes(level, index)?;
+        if above.get(at) != Some(&complete_root(&hashes)) {
+            let reason = "it is not the tile that the one above it has";
+            return Err(LogError::Damaged { path, reason });
+        }
+        let hashes: Arc<[Hash]> = hashes.into();
+        proven.full.insert(level, (index, Arc::clone(&hashes)));
+        Ok(hashes)
+    }
+
+    /// The unfinished tiles: together they give the root.
+    fn prove_edge(&self) -> Result<Vec<Arc<[Hash]>>, LogError> {
+        let (mut edge, mut root) = (Vec::new(), None);
+        let mut level = 0;
+        while level < 8 && self.size() >> (8 * level) > 0 {
+            // Shifting by 64 or more overflows; a tile of level 7 is always the first.
+            let index = self.size().checked_shr(8 * (level + 1)).unwrap_or(0);
+            let row = match self.width(level, index) {
+                0 => Vec::new(),
+                _ => self.read_hashes(level, index)?.1,
+            };
+            root = join_row(&row, root);
+            edge.push(row.into());
+            level += 1;
+        }
+        if root.is_some_and(|root| root != self.checkpoint.root) {
+            return Err(LogError::Damaged {
+                path: self.dir.join("checkpoint"),
+                reason: "the newest tiles do not give its root",
+            });
+        }
+        Ok(edge)
+    }
+
+    /// The hashes of a tile as they are in its file.
+    fn read_hashes(&self, level: u32, index: u64) -> Result<(PathBuf, Vec<Hash>), LogError> {
         let (path, bytes) = self.read(Row::Hashes(level), index)?;
         let width = usize::try_from(self.width(level, index)).unwrap_or_default();
         let mut hashes = split_tile(&bytes).unwrap_or_default();
@@ -166,7 +237,7 @@ impl View {
             });
         }
         hashes.truncate(width);
-        Ok(hashes)
+        Ok((path, hashes))
     }
 
     /// The width of a tile at this checkpoint.
@@ -197,7 +268,7 @@ impl View {
 /// Subtree hashes from tiles, each tile read once per proof.
 struct TileNodes<'a> {
     view: &'a View,
-    read: HashMap<(u32, u64), Vec<Hash>>,
+    read: HashMap<(u32, u64), Arc<[Hash]>>,
 }
 
 impl<'a> TileNodes<'a> {
@@ -233,3 +304,7 @@ impl Nodes for TileNodes<'_> {
             })
     }
 }
+
+#[cfg(test)]
+#[path = "view_tests.rs"]
+mod tests;

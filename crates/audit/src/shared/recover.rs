@@ -10,6 +10,7 @@ use serde::de::IgnoredAny;
 use super::{NOTE_EVERY, Role, Writer, in_journal};
 use crate::event::EventError;
 use crate::journal::{self, Journal, JournalError, JournalOptions, Shipped};
+use crate::leaf::chain_hash;
 use crate::log::{BUNDLE_ENTRIES, Log, LogError, MAX_BATCH};
 use crate::sink::AuditError;
 
@@ -131,7 +132,9 @@ fn open_role(
         acknowledged: central.map_or(0, |central| central.seq),
         ..JournalOptions::default()
     };
-    let journal = Journal::open_on(disk.clone(), dir, role, options).map_err(in_journal(role))?;
+    let proof = writer.log.authenticator(&format!("journal/{role}"));
+    let journal = Journal::open_on(disk.clone(), dir, role, options, Some(proof));
+    let journal = journal.map_err(in_journal(role))?;
     let mut state = Role {
         noted_seq: journal
             .shipped()
@@ -166,7 +169,25 @@ fn ship(log: &mut Log, role: &str, state: &mut Role) -> Result<(), AuditError> {
             append(log, &mut batch, state)?;
         }
     }
-    append(log, &mut batch, state)
+    append(log, &mut batch, state)?;
+    check_head(log, role, state)
+}
+
+/// The next record must continue what the log has: a segment without records says what comes before it, and anybody with the
+/// disk can have made it.
+fn check_head(log: &Log, role: &str, state: &Role) -> Result<(), AuditError> {
+    let newest = match state.shipped {
+        Some(shipped) => chain_hash(&log.view()?.entry(shipped.leaf_index)?),
+        None => [0; 32],
+    };
+    if state.journal.head() != newest {
+        return Err(diverged(
+            role,
+            "the newest segment continues another journal",
+            state,
+        ));
+    }
+    Ok(())
 }
 
 fn append(log: &mut Log, batch: &mut Vec<Vec<u8>>, state: &mut Role) -> Result<(), AuditError> {

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::{fs, io};
 use time::macros::datetime;
 
+mod forged;
 mod full_disk;
 
 fn key() -> LogKey {

@@ -1,7 +1,9 @@
 //! The roles' journals, read beside the log.
 //!
 //! A segment is `"CORDONJ1" | u64 first number | 32 bytes`, then records of
-//! `u32 length | leaf | SHA-256(leaf)`; numbers are big endian.
+//! `u32 length | leaf | SHA-256(leaf)`; numbers are big endian. With `"CORDONJ2"`, 32 bytes of an authenticator stand behind
+//! the leaf, and the SHA-256 is over both. Only the log's key could tell whether that is right: here a record counts by being
+//! equal to the log's.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File};
@@ -13,6 +15,7 @@ use super::finding::{Finding, FindingKind, Readable};
 use super::tree::hash_chain;
 
 const HEADER_BYTES: usize = 48;
+const TAG_BYTES: usize = 32;
 /// Longer than any leaf can be.
 const MAX_LEAF_BYTES: usize = 1 << 16;
 
@@ -56,6 +59,8 @@ struct Journal {
 struct Segment {
     path: PathBuf,
     input: BufReader<File>,
+    /// Bytes of the authenticator behind each leaf.
+    tag: usize,
     /// Bytes read so far.
     at: u64,
 }
@@ -154,7 +159,8 @@ impl Journals {
         for journal in self.0.values_mut() {
             if let Some(record) = journal.peek()?.take().filter(|record| record.in_snapshot) {
                 let detail = "the log ends before it: it was cut, or its writer has not been \
-                              started again since it was interrupted";
+                              started again since it was interrupted, or somebody else wrote the \
+                              record, which only a start can tell, as it has the log's key";
                 return Err(Finding::new(FindingKind::NotInLog, detail)
                     .at(size, Readable::of(&record.leaf))
                     .in_file(&journal.dir));
@@ -205,6 +211,7 @@ impl Segment {
         let file = File::open(&path).map_err(|e| unreadable(&path, &e))?;
         let mut segment = Self {
             input: BufReader::new(file),
+            tag: 0,
             at: 0,
             path,
         };
@@ -213,9 +220,17 @@ impl Segment {
         let first = header.get(8..16).and_then(|bytes| bytes.try_into().ok());
         let first = first.map(|bytes| format!("{:020}", u64::from_be_bytes(bytes)));
         let complete = header.len() == HEADER_BYTES;
-        if !header.starts_with(b"CORDONJ1") || first.as_deref() != stem || !complete {
-            let finding = Finding::new(FindingKind::Journal, "a segment's header is wrong");
-            return Err(finding.in_file(segment.path));
+        let tag = match header.first_chunk::<8>() {
+            Some(b"CORDONJ1") => Some(0),
+            Some(b"CORDONJ2") => Some(TAG_BYTES),
+            _ => None,
+        };
+        match tag {
+            Some(tag) if first.as_deref() == stem && complete => segment.tag = tag,
+            _ => {
+                let finding = Finding::new(FindingKind::Journal, "a segment's header is wrong");
+                return Err(finding.in_file(segment.path));
+            }
         }
         Ok(segment)
     }
@@ -229,12 +244,15 @@ impl Segment {
         if length == 0 || length > MAX_LEAF_BYTES {
             return Err(damaged("a record's length is impossible", &[], &self.path));
         }
-        let mut leaf = self.take(length + 32)?;
-        if leaf.len() < length + 32 {
+        let trailer = self.tag + 32;
+        let mut leaf = self.take(length + trailer)?;
+        if leaf.len() < length + trailer {
             return Ok(None);
         }
-        let checksum = leaf.split_off(length);
-        if checksum != hash_chain(&leaf) {
+        let checksum = leaf.split_off(length + self.tag);
+        let is_whole = checksum == hash_chain(&leaf);
+        leaf.truncate(length);
+        if !is_whole {
             return Err(damaged("a record's checksum is wrong", &leaf, &self.path));
         }
         let parsed = Leaf::parse(&leaf).map_err(|e| damaged(&e, &leaf, &self.path))?;

@@ -263,7 +263,7 @@ fn tampering_with_a_journal_is_found_and_told_apart() {
     fs::write(&segment, &original).unwrap();
     // Cut after the second record.
     let record =
-        |at: usize| 4 + 32 + u32::from_be_bytes(original[at..at + 4].try_into().unwrap()) as usize;
+        |at: usize| 4 + 64 + u32::from_be_bytes(original[at..at + 4].try_into().unwrap()) as usize;
     let third = 48 + record(48) + record(48 + record(48));
     fs::write(&segment, &original[..third]).unwrap();
     let finding = sample.verify_with_journals().unwrap_err();
