@@ -75,6 +75,7 @@ connections {
         local_ts = %(local)s
         remote_ts = %(remote)s
         esp_proposals = %(esp)s
+        %(child)s
       }
     }
   }
@@ -105,7 +106,7 @@ class Charon:
 
     def __init__(self, lab, ike, esp, pki, level=1, secret=SECRET, profile=None, root=None, settings="",
                  side="server", names=f"{OURS} ours.example.org", **options):
-        options = {"version": "2", "addresses": "", "mobike": "no", "ppk": "", "fragmentation": "yes"} | options
+        options = {"version": "2", "addresses": "", "mobike": "no", "ppk": "", "fragmentation": "yes", "child": ""} | options
         options = {"local": NETS["theirs"], "remote": NETS["ours"]} | options
         lab.count += 1
         # Sockets have short names.

@@ -185,7 +185,7 @@ impl SharedLog {
         &self.inner.verifier
     }
 
-    /// Makes and checks authenticators for `purpose` under a key derived from the log's: of what lies beside the log.
+    /// Makes and checks authenticators for `purpose`, such as `settings`, under a key derived from the log's.
     #[must_use]
     pub fn authenticator(&self, purpose: &str) -> Authenticator {
         self.inner.authenticator.of(purpose)

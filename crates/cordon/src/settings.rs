@@ -1,13 +1,14 @@
 //! Changes of `cordon.toml` as events: who switches a demand off leaves a trace before it is off.
 //!
-//! The settings of the last start lie in `settings.json`. At the next start each one that differs is an event with
-//! both values. Without the file there is one event that says which settings the site begins with, so that removing
-//! it hides nothing.
+//! The settings of the last start lie in `settings.json`, with an authenticator under the log's key. At the next start each one that
+//! differs is an event with both values. Without the file, and with one that no site has written, there is one event that says
+//! which settings the site begins with, so that removing or changing it hides nothing.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use audit::{Event, Outcome as EventOutcome, SharedLog};
+use audit::{Authenticator, Event, Outcome as EventOutcome, SharedLog};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use time::OffsetDateTime;
 
@@ -29,6 +30,49 @@ const DEMANDS: [&str; 3] = [
 /// Settings by dotted name.
 type Settings = BTreeMap<String, Value>;
 
+/// What `settings.json` has.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Kept {
+    Authentic {
+        settings: Settings,
+        /// Of the settings as JSON without spaces, in hexadecimal.
+        authenticator: String,
+    },
+    /// Of earlier versions.
+    Bare(Settings),
+}
+
+impl Kept {
+    fn new(settings: Settings, key: &Authenticator) -> Result<Self, serde_json::Error> {
+        let authenticator = hex::encode(key.tag(&serde_json::to_vec(&settings)?));
+        Ok(Self::Authentic {
+            settings,
+            authenticator,
+        })
+    }
+
+    /// The settings, if a process with the log's key has written them.
+    fn authentic(&self, key: &Authenticator) -> Option<&Settings> {
+        let Self::Authentic {
+            settings,
+            authenticator,
+        } = self
+        else {
+            return None;
+        };
+        let bytes = serde_json::to_vec(settings).ok()?;
+        key.holds(&bytes, &hex::decode(authenticator).ok()?)
+            .then_some(settings)
+    }
+
+    const fn claimed(&self) -> &Settings {
+        match self {
+            Self::Authentic { settings, .. } | Self::Bare(settings) => settings,
+        }
+    }
+}
+
 /// Refuses to open a site without its configuration if that had demands: they would not count just because nobody
 /// named the file.
 ///
@@ -38,6 +82,7 @@ pub(crate) fn check_without_file(data: &Path) -> Outcome {
     let Some(before) = read(&path(data))? else {
         return Ok(());
     };
+    let before = before.claimed();
     let defaults = flatten(&Config::default())?;
     for name in DEMANDS {
         if let Some(demanded) = before.get(name)
@@ -67,18 +112,22 @@ pub(crate) fn record_changes(
 ) -> Outcome {
     let settings = flatten(config)?;
     let path = path(data);
-    let before = read(&path)?;
-    if before.as_ref() == Some(&settings) {
+    let key = audit.authenticator("settings");
+    let kept = read(&path)?;
+    let before = kept.as_ref().and_then(|kept| kept.authentic(&key));
+    if before == Some(&settings) {
         return Ok(());
     }
     let sink = crate::site::role(audit, "site")?;
-    for event in events(before.as_ref(), &settings, now) {
+    for event in events(before, &settings, now) {
         sink.record(event).or_hint(
             "the changed settings cannot be recorded, hence do not count",
             "make room on the disk",
         )?;
     }
-    let bytes = serde_json::to_vec_pretty(&settings).or_hint("the settings", "report this")?;
+    let kept = Kept::new(settings, &key);
+    let bytes = kept.and_then(|kept| serde_json::to_vec_pretty(&kept));
+    let bytes = bytes.or_hint("the settings", "report this")?;
     durable::write_atomic(&path, &bytes, 0o600).or_hint(
         format!("cannot write {}", path.display()),
         "make room on the disk",
@@ -89,7 +138,7 @@ fn path(data: &Path) -> PathBuf {
     data.join("settings.json")
 }
 
-fn read(path: &Path) -> Outcome<Option<Settings>> {
+fn read(path: &Path) -> Outcome<Option<Kept>> {
     match std::fs::read(path) {
         // One that makes no sense counts as none: the event that follows says so.
         Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
@@ -207,6 +256,43 @@ mod tests {
     fn a_start_without_earlier_settings_says_what_is_demanded() {
         let expected = r#"settings.begin settings {"administration_require":"unix-user","registration_approvals":"direct","storage_at_rest":"warn"}"#;
         assert_eq!(lines(None, &with(|_| ())), [expected]);
+    }
+
+    #[test]
+    fn settings_that_no_site_has_written_are_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let key = audit::LogKey::from_seed("audit.example.org/log", &[7; 32]).unwrap();
+        let log = SharedLog::open(&folder.path().join("audit"), key).unwrap();
+        let mut config = Config::default();
+        config.administration.require = crate::config::Require::Certificate;
+        let file = path(folder.path());
+        let start = |config: &Config| {
+            let before = log.view().unwrap().size();
+            record_changes(folder.path(), config, &log, NOW).unwrap();
+            let view = log.view().unwrap();
+            let texts = (before..view.size()).map(|index| view.entry(index).unwrap());
+            texts
+                .map(|text| String::from_utf8(text).unwrap())
+                .collect::<Vec<_>>()
+        };
+        assert!(start(&config)[0].contains("settings.begin"));
+        assert!(start(&config).is_empty());
+        // Whoever edits the configuration edits this file as well.
+        let text = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, text.replace("certificate", "unix-user")).unwrap();
+        let said = start(&Config::default());
+        assert!(
+            said.len() == 1 && said[0].contains("settings.begin"),
+            "{said:?}"
+        );
+        assert!(start(&Config::default()).is_empty());
+        // Files of earlier versions have no authenticator.
+        let bare = serde_json::to_vec(&flatten(&Config::default()).unwrap()).unwrap();
+        std::fs::write(&file, &bare).unwrap();
+        check_without_file(folder.path()).unwrap();
+        assert!(start(&Config::default())[0].contains("settings.begin"));
+        assert!(start(&config)[0].contains("settings.change"));
+        check_without_file(folder.path()).unwrap_err();
     }
 
     #[test]

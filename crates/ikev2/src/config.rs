@@ -336,6 +336,10 @@ pub struct Limits {
     pub keepalive: Duration,
     /// Child SAs of one IKE SA.
     pub children: usize,
+    /// Resources, as cores, each of which is to have a Child SA of its own with the same traffic, where the peer makes
+    /// several (RFC 9611); 16 have at most. The remainder of an SPI of ours by this says for which one it is. One
+    /// makes a single Child SA.
+    pub resources: usize,
     /// Intentions that wait for their turn in one IKE SA.
     pub queue: usize,
 }
@@ -384,6 +388,7 @@ impl Default for Limits {
             linger: Duration::from_secs(30),
             keepalive: Duration::from_secs(20),
             children: 64,
+            resources: 1,
             queue: 256,
         }
     }

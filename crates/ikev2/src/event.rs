@@ -295,6 +295,9 @@ pub struct ChildUp {
     pub udp_encapsulation: bool,
     /// The Child SA (by its `spi_in`) that this one replaces.
     pub replaces: Option<u32>,
+    /// A Child SA with the same traffic, beside which this one is for another resource (RFC 9611): which one each is
+    /// for, its `spi_in` says ([`crate::Limits::resources`]).
+    pub beside: Option<u32>,
     /// Whether to send with it now. Else receive at once, and wait for [`Event::ChildOutbound`].
     pub send_now: bool,
 }

@@ -3,7 +3,7 @@
 //!
 //! - [`tun`]: a network interface whose other end is this process.
 //! - [`grace`]: waiting for what the kernel has under way.
-//! - [`option`]: socket options of the kernel's IPsec.
+//! - [`option`]: socket options of the kernel's IPsec, and which of several sockets gets which SPI.
 //! - [`checksum`]: the Internet checksum.
 //! - [`tcp`]: what the kernel counts of a connection.
 //! - [`memory`]: giving back what only setting up needed.

@@ -28,6 +28,48 @@ pub fn separate_datagrams(socket: impl AsFd) -> io::Result<()> {
     set(&socket, libc::IPPROTO_UDP, libc::UDP_GRO, 0)
 }
 
+/// Spreads datagrams with ESP over the UDP sockets that share this one's address and port (`SO_REUSEPORT`), of which there
+/// are `sockets`: the remainder of the SPI says to which, in the order in which they were bound. What begins with four
+/// zero bytes is not ESP (RFC 3948 §2.2) and goes by its addresses, as without this.
+///
+/// # Errors
+/// Those of `setsockopt`; `InvalidInput` for more sockets than there are SPIs, or none.
+pub fn steer_by_spi(socket: impl AsFd, sockets: usize) -> io::Result<()> {
+    let count = u32::try_from(sockets).ok().filter(|count| *count > 0);
+    let count = count.ok_or(io::ErrorKind::InvalidInput)?;
+    // linux/filter.h, linux/bpf_common.h
+    const LOAD_WORD_AT: u16 = 0x20;
+    const JUMP_IF_EQUAL: u16 = 0x15;
+    const MODULO: u16 = 0x94;
+    const RETURN: u16 = 0x06;
+    const RETURN_ACCUMULATOR: u16 = 0x16;
+    let instruction = |code, jump_true, k| libc::sock_filter {
+        code,
+        jt: jump_true,
+        jf: 0,
+        k,
+    };
+    // The program sees what follows the UDP header. A datagram of less than four bytes goes to the first socket.
+    let mut program = [
+        instruction(LOAD_WORD_AT, 0, 0),
+        instruction(JUMP_IF_EQUAL, 2, 0),
+        instruction(MODULO, 0, count),
+        instruction(RETURN_ACCUMULATOR, 0, 0),
+        // No socket has this number, so the kernel chooses.
+        instruction(RETURN, 0, u32::MAX),
+    ];
+    let filter = libc::sock_fprog {
+        len: 5,
+        filter: program.as_mut_ptr(),
+    };
+    set_value(
+        &socket,
+        libc::SOL_SOCKET,
+        libc::SO_ATTACH_REUSEPORT_CBPF,
+        &filter,
+    )
+}
+
 /// Lets a netlink socket's errors come with a text, and without the request that they are about.
 ///
 /// # Errors
@@ -43,18 +85,27 @@ fn set(
     name: libc::c_int,
     value: libc::c_int,
 ) -> io::Result<()> {
-    // An int has four bytes wherever Linux runs.
-    const LEN: libc::socklen_t = 4;
-    const { assert!(size_of::<libc::c_int>() == 4) };
-    // SAFETY: the pointer is to an int that lives until the call returns, and the length is an int's;
-    // the descriptor is open while it is borrowed.
+    set_value(socket, level, name, &value)
+}
+
+/// Sets an option to a value of C.
+fn set_value<T>(
+    socket: &impl AsFd,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: &T,
+) -> io::Result<()> {
+    let len = libc::socklen_t::try_from(size_of::<T>()).map_err(io::Error::other)?;
+    // SAFETY: the pointer is to a value that lives until the call returns, and the length is that value's; what a
+    // program to be attached points to lives as long, and its length is said with it; the descriptor is open while
+    // it is borrowed.
     let answer = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),
             level,
             name,
-            (&raw const value).cast(),
-            LEN,
+            std::ptr::from_ref(value).cast(),
+            len,
         )
     };
     match answer {
@@ -74,6 +125,7 @@ mod tests {
             encapsulate_esp(&file),
             separate_datagrams(&file),
             explain_errors(&file),
+            steer_by_spi(&file, 2),
         ];
         for error in all {
             let error = error.unwrap_err();

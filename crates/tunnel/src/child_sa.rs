@@ -21,6 +21,9 @@ pub struct ChildSa {
     pub selectors: Vec<Selector>,
     /// Child SA whose keys it renews.
     pub replaces: Option<Spi>,
+    /// Child SA for the same traffic, beside which it is for another worker (RFC 9611): which one, its inbound SPI says
+    /// by its remainder by their number.
+    pub beside: Option<Spi>,
     pub next_hop: NextHop,
     /// Place among other policies: smaller ones come first.
     pub order: u32,

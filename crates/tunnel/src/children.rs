@@ -9,8 +9,9 @@
 //! takes over again. Who is to be preferred among *different* selectors is the configuration's order.
 
 mod liveness;
+mod resources;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use offload::Accelerator;
 use crate::child_sa::{ChildCommand, ChildEvent, ChildSa, EventSink, TrapId};
 use crate::outer::{NextHop, Outer, PathMtu};
 use liveness::{Liveness, Sign};
+use resources::{Group, Resources};
 
 /// Interval between questions about a path that takes less than configured.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
@@ -50,6 +52,8 @@ pub struct Install {
     /// Place among other policies: smaller ones come first.
     order: u32,
     selectors: Vec<Selector>,
+    /// Child SA that it replaces, or beside which it is for another worker.
+    related: Option<Spi>,
     /// Whether to send with it at once.
     send_now: bool,
 }
@@ -97,6 +101,7 @@ impl Install {
             in_udp,
             order: child.order,
             selectors: child.selectors.clone(),
+            related: child.replaces.or(child.beside),
             send_now: child.send_now,
         };
         Ok(pairs.map(install).collect())
@@ -115,6 +120,7 @@ struct Child {
     next_hop: NextHop,
     in_udp: bool,
     rules: Vec<Rule>,
+    group: Group,
 }
 
 /// A policy's place and selector.
@@ -122,7 +128,7 @@ type Rule = (u32, Selector);
 
 struct Owned {
     id: PolicyId,
-    /// Child SAs that send for it, by inbound SPI; the last one does.
+    /// Child SAs that send for it, by inbound SPI, the newest last ([`Resources::choose`]).
     owners: Vec<Spi>,
     trap: Option<TrapId>,
 }
@@ -142,6 +148,7 @@ pub struct Children {
     /// SPIs that are not ours, with their senders and since when; the oldest goes first.
     unknown: VecDeque<(Instant, IpAddr, u32)>,
     liveness: Liveness,
+    resources: Resources,
     sink: Option<EventSink>,
 }
 
@@ -159,6 +166,21 @@ impl Children {
             sink: Some(sink),
             ..Self::default()
         }
+    }
+
+    /// The same as worker `number` of `workers` has them.
+    #[must_use]
+    pub fn of_worker(self, number: u32, workers: u32) -> Self {
+        Self {
+            resources: Resources::of_worker(number, workers),
+            ..self
+        }
+    }
+
+    /// Whether each of several workers has its own of the Child SAs among which this one is: then what answers its
+    /// packets is to come to this worker, else to another one.
+    pub(crate) fn is_spread(&self, spi: Spi) -> bool {
+        self.resources.is_spread(spi)
     }
 
     fn emit(&mut self, event: ChildEvent) {
@@ -215,12 +237,15 @@ impl Children {
         tables.plane.install_inbound(install.inbound);
         let order = install.order;
         let rules = install.selectors.into_iter().map(|s| (order, s)).collect();
+        let related = install.related.and_then(|spi| self.table.get(&spi));
+        let group = self.resources.add(spi, related.map(|child| child.group));
         let child = Child {
             outbound: outbound.handle(),
             pending: Some(outbound),
             next_hop: install.next_hop,
             in_udp: install.in_udp,
             rules,
+            group,
         };
         self.table.insert(spi, child);
         if install.send_now {
@@ -240,15 +265,17 @@ impl Children {
         };
         let (next_hop, rules, name) = (child.next_hop, child.rules.clone(), outbound.handle());
         let in_udp = child.in_udp;
-        let policies: Vec<PolicyId> = rules
-            .into_iter()
-            .map(|rule| {
-                let owned = self.policy(rule, tables.plane);
-                // The last one sends, so the newest takes over, and the one before it is still there if it goes.
-                owned.owners.push(spi);
-                owned.id
-            })
-            .collect();
+        let mut policies = Vec::new();
+        for rule in &rules {
+            let owned = self.policy(*rule, tables.plane);
+            // The newest takes over, and the one before it is still there if it goes.
+            owned.owners.push(spi);
+            let id = owned.id;
+            match self.sender(rule) {
+                Some(sender) if sender != spi => self.let_send(sender, id, tables.plane),
+                _ => policies.push(id),
+            }
+        }
         tables.plane.install_outbound(outbound, &policies);
         if in_udp {
             tables.outer.add_next_hop(name, next_hop);
@@ -273,9 +300,25 @@ impl Children {
             if let Some(owned) = self.policies.get_mut(rule) {
                 owned.owners.retain(|owner| *owner != spi);
                 owned.owners.push(spi);
-                // An association that is there takes it at once.
-                let _ = tables.plane.bind(child.outbound, &[owned.id]);
+                let id = owned.id;
+                if let Some(sender) = self.sender(rule) {
+                    self.let_send(sender, id, tables.plane);
+                }
             }
+        }
+    }
+
+    /// The Child SA with which this worker sends what a rule is about.
+    fn sender(&self, rule: &Rule) -> Option<Spi> {
+        let owners = &self.policies.get(rule)?.owners;
+        let group = |spi| self.table.get(&spi).map(|child| child.group);
+        self.resources.choose(owners, group)
+    }
+
+    /// Sends what a policy is about with an association that is there, at once.
+    fn let_send(&self, spi: Spi, policy: PolicyId, plane: &mut DataPlane) {
+        if let Some(child) = self.table.get(&spi) {
+            let _ = plane.bind(child.outbound, &[policy]);
         }
     }
 
@@ -307,22 +350,21 @@ impl Children {
                 continue;
             };
             owned.owners.retain(|owner| *owner != spi);
-            let successor = owned
-                .owners
-                .last()
-                .and_then(|successor| self.table.get(successor));
+            let (id, trapped) = (owned.id, owned.trap.is_some());
             // Without this, packets would find a policy whose association is gone, and be dropped.
-            match successor {
-                Some(successor) => drop(tables.plane.bind(successor.outbound, &[owned.id])),
-                None if owned.trap.is_none() => self.forget(rule, tables.plane),
+            match self.sender(rule) {
+                Some(successor) => self.let_send(successor, id, tables.plane),
+                None if !trapped => self.forget(rule, tables.plane),
                 None => {}
             }
         }
+        self.resources.remove(spi, child.group);
         // After the policies have their successor: in between packets go with the old keys rather than nowhere.
         tables.plane.remove_outbound(child.outbound);
         tables.outer.remove_next_hop(child.outbound);
         if drain.is_zero() {
             tables.plane.remove_inbound(spi);
+            self.resources.forget(spi);
         } else {
             self.draining.push_back((tables.now + drain, spi));
         }
@@ -365,6 +407,7 @@ impl Children {
         while self.draining.front().is_some_and(|(at, _)| *at <= now) {
             if let Some((_, spi)) = self.draining.pop_front() {
                 plane.remove_inbound(spi);
+                self.resources.forget(spi);
             }
         }
         if self.is_used() && self.liveness.is_due(now) {
@@ -387,6 +430,24 @@ impl Children {
         }
     }
 
+    /// What Child SAs carried, with those for the same traffic as one: what goes by one may be answered by another.
+    fn together(&self, carried: impl Iterator<Item = (Spi, u64, u64)>) -> Vec<(Spi, u64, u64)> {
+        let mut sums = Vec::new();
+        let mut groups: BTreeMap<Group, (Spi, u64, u64)> = BTreeMap::new();
+        for (spi, sent, received) in carried {
+            let group = self.table.get(&spi).map(|child| child.group);
+            match group.filter(|_| self.is_spread(spi)) {
+                None => sums.push((spi, sent, received)),
+                Some(group) => {
+                    let sum = groups.entry(group).or_insert((spi, 0, 0));
+                    *sum = (sum.0.min(spi), sum.1 + sent, sum.2 + received);
+                }
+            }
+        }
+        sums.extend(groups.into_values());
+        sums
+    }
+
     /// Tells which peers live, and which are to be asked whether they do.
     fn look(&mut self, plane: &DataPlane, now: Instant) {
         let carried = plane.outbound_sas().filter_map(|outbound| {
@@ -395,7 +456,8 @@ impl Children {
             let packets = (outbound.usage().packets(), inbound.usage().packets());
             Some((spi, packets.0, packets.1))
         });
-        for sign in self.liveness.look(carried, now) {
+        let carried = self.together(carried);
+        for sign in self.liveness.look(carried.into_iter(), now) {
             self.emit(match sign {
                 Sign::Alive(spi) => ChildEvent::Alive(spi),
                 Sign::OneWay(spi) => ChildEvent::OneWay(spi),

@@ -76,7 +76,7 @@ pub struct InterfaceConfig {
     #[serde(default = "yes")]
     pub offload: bool,
     /// Threads that move packets, each with a queue of the interface: 1 unless given, up to 64. Peers
-    /// are spread over them, so more than one is for many peers.
+    /// are spread over them, and the streams of a peer that makes several Child SAs (RFC 9611).
     #[serde(default = "one", deserialize_with = "workers")]
     pub workers: NonZeroUsize,
 }

@@ -64,6 +64,8 @@ pub struct Capabilities {
     pub moves: bool,
     /// Whether peers at one address may have chosen the same SPI.
     pub same_spi: bool,
+    /// Threads that move packets, each of which takes a Child SA of its own for the same traffic.
+    pub workers: usize,
 }
 
 /// A data plane whose keys are negotiated while it runs. None of these calls waits.

@@ -33,6 +33,7 @@ mod spin;
 pub mod tcp;
 #[cfg(test)]
 mod testing;
+mod tun_sink;
 pub mod vnet;
 #[cfg(feature = "lab")]
 pub mod wireshark;

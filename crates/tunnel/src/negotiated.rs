@@ -75,20 +75,35 @@ pub async fn start(
         peer: None,
     })
     .await?;
-    let made = queues.into_iter().zip(esp);
+    steer(&esp);
+    let workers = u32::try_from(esp.len()).unwrap_or(1);
+    let made = queues.into_iter().zip(esp).zip(0..);
     let made = made
-        .map(|(queues, socket)| worker(settings, queues, socket, reports))
+        .map(|((queues, socket), number)| {
+            worker(settings, queues, socket, reports, (number, workers))
+        })
         .collect::<Result<_, _>>()?;
     let (workers, handle) = Workers::new(made).map_err(failed)?;
     let accelerator = settings.accelerator.clone();
     Ok((workers, handle.with_accelerator(accelerator)))
 }
 
+/// Has each worker get the packets of its Child SAs. Without that they come to it as the kernel spreads peers.
+fn steer(esp: &[UdpSocket]) {
+    if let [first, _, ..] = esp
+        && let Err(error) = sys::option::steer_by_spi(first, esp.len())
+    {
+        tracing::warn!(%error, "packets are spread over workers by their senders, not by SPI");
+    }
+}
+
+/// A worker, whose number among how many is `place`.
 fn worker(
     settings: &Settings<'_>,
     queues: (Tun, Tun),
     socket: UdpSocket,
     reports: &dyn Reports,
+    place: (u32, u32),
 ) -> Result<(Worker, WorkerHandle), StartError> {
     let interface = |source| StartError::Interface {
         name: settings.interface.name.clone(),
@@ -121,7 +136,7 @@ fn worker(
         plane: DataPlane::new(settings.seed),
         policies: Vec::new(),
         pair: None,
-        children: Children::new(reports.events()),
+        children: Children::new(reports.events()).of_worker(place.0, place.1),
         rekey: RekeyConfig::default(),
         path: Path::new(
             settings.path_mtu,
@@ -131,4 +146,68 @@ fn worker(
         capture,
     };
     Worker::new(parts).map_err(failed("UDP"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outer::Families;
+    use crate::outer::udp::{KEEPALIVE, bind};
+
+    /// Sockets on one port, and one that sends to them.
+    fn sockets(count: usize) -> (Vec<UdpSocket>, UdpSocket) {
+        let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let mut all = vec![bind(any, true, Families::One).unwrap()];
+        let address = all[0].local_addr().unwrap();
+        all.extend((1..count).map(|_| bind(address, true, Families::One).unwrap()));
+        let sender = UdpSocket::bind(any).unwrap();
+        sender.connect(address).unwrap();
+        (all, sender)
+    }
+
+    /// The socket that gets a datagram.
+    fn receiver(sockets: &[UdpSocket], sender: &UdpSocket, datagram: &[u8]) -> usize {
+        sender.send(datagram).unwrap();
+        let mut buffer = [0; 64];
+        // Loopback has delivered it when the call returns.
+        let got = |socket: &UdpSocket| {
+            socket.set_nonblocking(true).unwrap();
+            socket
+                .recv(&mut buffer)
+                .is_ok_and(|len| len == datagram.len())
+        };
+        let mut got = got;
+        let receivers: Vec<usize> = (0..sockets.len()).filter(|at| got(&sockets[*at])).collect();
+        assert_eq!(receivers.len(), 1, "{datagram:?}");
+        receivers[0]
+    }
+
+    #[test]
+    fn esp_comes_to_the_worker_of_its_spi_and_ike_as_without() {
+        for count in [2, 3, 5] {
+            let (sockets, sender) = sockets(count);
+            let ike = [&[0; 4][..], b"a message of IKE"].concat();
+            let before = receiver(&sockets, &sender, &ike);
+            steer(&sockets);
+            for spi in (256..300).chain([u32::MAX - 1, u32::MAX, 1 << 31]) {
+                let packet = [&spi.to_be_bytes()[..], &[7; 20]].concat();
+                let expected = spi as usize % count;
+                assert_eq!(receiver(&sockets, &sender, &packet), expected, "{spi:x}");
+                // A datagram that is no more than an SPI has one all the same.
+                assert_eq!(receiver(&sockets, &sender, &packet[..4]), expected);
+            }
+            assert_eq!(receiver(&sockets, &sender, &ike), before);
+            // What is shorter than an SPI comes somewhere.
+            for short in [&KEEPALIVE[..], &[], &[0; 3]] {
+                assert_eq!(receiver(&sockets, &sender, short), 0);
+            }
+        }
+    }
+
+    #[test]
+    fn a_single_socket_needs_no_steering() {
+        let (sockets, sender) = sockets(1);
+        steer(&sockets);
+        assert_eq!(receiver(&sockets, &sender, &[7; 8]), 0);
+    }
 }

@@ -6,7 +6,7 @@
 //! empty, after a look around where the next packet is likely to be near (`spin`). Nothing is queued here: a full socket makes it wait, and the kernel's queues in front of it
 //! are bounded.
 
-use std::io::{self, IoSlice, Read as _};
+use std::io::{self, Read as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{self, Receiver};
@@ -16,7 +16,6 @@ use std::time::{Duration, Instant, SystemTime};
 use ipsec::batch::{Arrived, HEADROOM, InboundPacket, OutboundBatch, Outcome, TAILROOM};
 use ipsec::dataplane::{DataPlane, Event};
 use ipsec::drops::DropCause;
-use ipsec::ip::IpHeader;
 use ipsec::sa::{OutboundSa, SaHandle};
 use ipsec::spd::PolicyId;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -24,7 +23,7 @@ use sys::tun::{HEADER_LEN, Tun};
 
 use crate::capture::{Capture, Direction};
 use crate::children::{Children, Tables};
-use crate::coalesce::{Coalescer, Sink};
+use crate::coalesce::Coalescer;
 use crate::command::{Command, WorkerHandle};
 use crate::config::RekeyConfig;
 use crate::counters::{IoCounters, Snapshot};
@@ -32,6 +31,7 @@ use crate::outer::{NextHop, Outer, PathMtu, would_block};
 use crate::rekey::{Rekey, RekeyError, SaPair};
 use crate::segment::Segments;
 use crate::spin::Spin;
+use crate::tun_sink::{TunSink, answer_too_big};
 use crate::vnet::VnetHeader;
 
 /// Packets read from the interface before they are sent: small packets are dear one by one.
@@ -545,6 +545,8 @@ impl Worker {
             tun: &self.host,
             io: &mut self.io,
         };
+        // Packets of one association come in runs.
+        let mut last = None;
         for packet in &self.arrived {
             // A peer that was restarted goes on under old SPIs until it is told (RFC 7296 §1.5).
             if packet.outcome == Arrived::Dropped(DropCause::UnknownSpi) && self.children.is_used()
@@ -555,7 +557,18 @@ impl Worker {
                 let spi = spi.map_or(0, |spi| u32::from_be_bytes(*spi));
                 self.children.unknown_spi(packet.arrival.source, spi, now);
             }
-            if matches!(packet.outcome, Arrived::Delivered { .. }) {
+            if let Arrived::Delivered { spi } = packet.outcome {
+                if last.replace(spi) != Some(spi) {
+                    // What answers comes by the queue that this is written to.
+                    let tun = match self.children.is_spread(spi) {
+                        true => &self.tun,
+                        false => &self.host,
+                    };
+                    if !sink.is_to(tun) {
+                        self.coalescer.flush(buffer, &mut sink);
+                        sink.tun = tun;
+                    }
+                }
                 if let Some(capture) = &mut self.capture {
                     let bytes = buffer.get(packet.range()).unwrap_or_default();
                     capture.packet(bytes, Direction::Inbound, SystemTime::now());
@@ -566,30 +579,5 @@ impl Worker {
         // Its pieces point into the buffer, which the next receive overwrites.
         self.coalescer.flush(buffer, &mut sink);
         Ok(more)
-    }
-}
-
-/// Writes "too big" to the interface as if the destination said so: an address of our own would be
-/// refused there as source.
-fn answer_too_big(packet: &[u8], mtu: u16, sink: &mut TunSink<'_>) {
-    let answer = IpHeader::parse(packet)
-        .ok()
-        .and_then(|header| ipsec::icmp::too_big(packet, mtu, header.destination));
-    if let Some(answer) = answer {
-        sink.write(&[IoSlice::new(&[0; HEADER_LEN]), IoSlice::new(&answer)]);
-    }
-}
-
-struct TunSink<'a> {
-    tun: &'a Tun,
-    io: &'a mut IoCounters,
-}
-
-impl Sink for TunSink<'_> {
-    fn write(&mut self, pieces: &[IoSlice<'_>]) {
-        match self.tun.write(pieces) {
-            Ok(_) => self.io.interface_writes += 1,
-            Err(_) => self.io.interface_write_errors += 1,
-        }
     }
 }

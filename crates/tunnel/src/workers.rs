@@ -7,11 +7,12 @@
 //!            └────────────  socket 0  ─────┘          and writes to the next one's queue
 //! ```
 //!
-//! The kernel spreads what comes in over the sockets by peer. What answers a packet comes from the queue
-//! to which that packet was written (tun driver, "automatic steering"), and each worker writes to the
-//! queue of the next one. So what a peer sends is opened by one worker and what it is sent is protected
-//! by another: two cores serve one peer, more serve more peers, and no two workers are after the same
-//! association.
+//! What answers a packet comes from the queue to which that packet was written (tun driver, "automatic steering"), and
+//! each worker writes to the queue of the next one. So what a peer sends is opened by one worker and what it is sent is
+//! protected by another: two cores serve one peer, more serve more peers, and no two workers are after the same
+//! association. The kernel spreads what comes in over the sockets by peer, or by SPI where keys are negotiated.
+//!
+//! Where each worker has a Child SA of its own (RFC 9611, `children::resources`), it writes to its own queue: what answers leaves by the same Child SA.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -131,6 +132,7 @@ impl ManualKeying for WorkersHandle {
 impl NegotiatedKeying for WorkersHandle {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
+            workers: self.workers.len(),
             moves: true,
             same_spi: true,
         }

@@ -109,6 +109,9 @@ pub struct ChildStatus {
     pub rekey_seconds: u64,
     /// Whether we send with it.
     pub sending: bool,
+    /// The worker to which its packets come, where there are several.
+    #[serde(default)]
+    pub worker: Option<u32>,
     /// Bytes received.
     pub bytes_in: u64,
     /// Bytes sent.

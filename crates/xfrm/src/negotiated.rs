@@ -48,6 +48,8 @@ impl DataPlane for ChildrenHandle {
 impl NegotiatedKeying for ChildrenHandle {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
+            // The kernel has a lock for each association instead.
+            workers: 1,
             // Associations have their addresses for life.
             moves: false,
             // The kernel tells associations apart by SPI and address, not by port.

@@ -189,7 +189,7 @@ pub(crate) fn describe(ike: &Value) -> Vec<String> {
         ));
         for child in list(sa, "children") {
             lines.push(format!(
-                "  child {}  {} = {}  in {} {} bytes, out {} {} bytes  {} s old, new keys in {} s  {}",
+                "  child {}  {} = {}  in {} {} bytes, out {} {} bytes  {} s old, new keys in {} s  {}{}",
                 text(child, "name"),
                 text(child, "local"),
                 text(child, "remote"),
@@ -200,6 +200,10 @@ pub(crate) fn describe(ike: &Value) -> Vec<String> {
                 field(child, "age_seconds"),
                 field(child, "rekey_seconds"),
                 text(child, "suite"),
+                match child.get("worker").and_then(Value::as_u64) {
+                    Some(worker) => format!("  worker {worker}"),
+                    None => String::new(),
+                },
             ));
         }
     }

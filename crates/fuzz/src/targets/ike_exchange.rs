@@ -98,7 +98,12 @@ pub fn run(input: &[u8]) {
     let Some((mode, steps)) = input.split_first() else {
         return;
     };
-    let mut peer = HostilePeer::new(mode & 1 == 0);
+    let several = mode & 2 != 0;
+    let limits = Limits {
+        resources: if several { 3 } else { 1 },
+        ..Limits::default()
+    };
+    let mut peer = HostilePeer::with(mode & 1 == 0, limits);
     // Our own requests are numbered from zero, as we did not create the IKE SA.
     for step in steps.chunks(8).take(64) {
         let [action, exchange, choice, id, edits @ ..] = step else {
@@ -109,7 +114,14 @@ pub fn run(input: &[u8]) {
             6 => start(&mut peer, *choice),
             7 => drop(peer.wait(Duration::from_secs(u64::from(*choice)))),
             action => {
-                let payloads = template(&mut peer, *choice);
+                let mut payloads = template(&mut peer, *choice);
+                if several && choice & 0x40 != 0 {
+                    let kind = match payloads.is_empty() {
+                        true => NotifyType::TS_MAX_QUEUE,
+                        false => NotifyType::SA_RESOURCE_INFO,
+                    };
+                    payloads.push(Payload::Notify(Notify::new(kind)));
+                }
                 let mut chain = Vec::new();
                 let first = encode_chain(&payloads, &mut chain);
                 let chain = crate::support::edit(&chain, edits);

@@ -1,8 +1,12 @@
 //! Child SAs: traffic selectors, installation, what one side offers and the other takes.
 
-use super::child_sa::{ChildSa, ChildState};
+use std::sync::Arc;
+
+use super::child_sa::{ChildSa, ChildState, Traffic};
 use super::core::{Core, end_time, rekey_time};
 use super::payloads::{find, has_notify};
+use super::refusal::Refusal;
+use super::siblings::{Siblings, resource_notify};
 use crate::authorization::{Authorization, narrow};
 use crate::config::{Addresses, ChildConfig, Connection, Mode};
 use crate::crypto::{Group, IkeKeys, Pending, Shared, child_keys, respond};
@@ -39,8 +43,10 @@ pub(crate) struct Offer {
     pub(crate) spi_in: u32,
     pub(crate) proposals: Vec<Proposal>,
     pub(crate) pending: Option<Pending>,
-    local: Vec<TrafficSelector>,
-    remote: Vec<TrafficSelector>,
+    /// Whether there may be several for its traffic (RFC 9611).
+    pub(crate) shares: bool,
+    pub(super) local: Vec<TrafficSelector>,
+    pub(super) remote: Vec<TrafficSelector>,
 }
 
 /// The context in which a Child SA is made.
@@ -58,30 +64,10 @@ pub(crate) struct ChildContext<'a> {
     pub(crate) authorization: &'a Authorization,
     /// Child SAs that the peer has in this IKE SA, without the one that is replaced.
     pub(crate) others: Vec<u32>,
-}
-
-/// Why a Child SA is refused, on the wire and for people.
-pub(crate) struct Refusal {
-    pub(crate) notify: Notify,
-    pub(crate) reason: Box<Reason>,
-}
-
-impl Refusal {
-    pub(crate) fn new(kind: NotifyType, reason: Reason) -> Self {
-        Self {
-            notify: Notify::new(kind),
-            reason: Box::new(reason),
-        }
-    }
-
-    /// The notification that tells the peer of what it may not have.
-    pub(crate) fn of(reason: Reason) -> Self {
-        let kind = match reason {
-            Reason::Limit => NotifyType::NO_ADDITIONAL_SAS,
-            _ => NotifyType::TS_UNACCEPTABLE,
-        };
-        Self::new(kind, reason)
-    }
+    /// The same with all that there are for the same traffic.
+    pub(crate) siblings: Siblings,
+    /// Whether what is replaced is one of several for its traffic.
+    pub(crate) shared: bool,
 }
 
 fn text(selectors: &[TrafficSelector]) -> String {
@@ -96,7 +82,7 @@ impl Offer {
     /// An offer for the child with index `config`. A key exchange of its own is made where the
     /// configuration has groups and there is an exchange for it; `group` is the one that the peer
     /// asked for. Before the peer is authenticated there is no authorization: what it agrees to is held
-    /// against its own then ([`Self::accept`]).
+    /// against its own then ([`Self::accept`]). `place` is that of its SPI ([`Core::esp_spi`]).
     pub(crate) fn new(
         core: &mut Core,
         connection: &Connection,
@@ -104,6 +90,7 @@ impl Offer {
         with_groups: bool,
         group: Option<Group>,
         authorization: Option<&Authorization>,
+        place: Option<u32>,
     ) -> Option<Self> {
         let child = connection.children.get(config)?;
         let (local, remote) = match authorization {
@@ -115,7 +102,7 @@ impl Offer {
             return None;
         }
         // One SPI for all proposals: whichever the peer chooses, it is the one we listen for (§3.3.1).
-        let spi_in = core.esp_spi();
+        let spi_in = core.esp_spi(place);
         let mut proposals: Vec<Proposal> = Vec::new();
         for esp in &child.esp {
             let proposal = esp.to_wire(0, spi_in, with_groups);
@@ -141,6 +128,7 @@ impl Offer {
             spi_in,
             proposals,
             pending,
+            shares: false,
             local,
             remote,
         })
@@ -159,6 +147,7 @@ impl Offer {
         if child.mode == Mode::Transport {
             out.extend(transport_notifies());
         }
+        out.extend(self.shares.then(resource_notify));
         out
     }
 
@@ -241,6 +230,10 @@ impl Offer {
             selectors: (ts_i, ts_r),
             mode,
             tfc_padding: accepts_tfc_padding(response),
+            shares: match context.replaces {
+                Some(_) => context.shared,
+                None => self.shares && has_notify(response, NotifyType::SA_RESOURCE_INFO),
+            },
             initiator: true,
         })
     }
@@ -275,15 +268,21 @@ pub(crate) fn answer(
     let offered = find!(request, Payload::Sa).ok_or_else(syntax)?;
     let (ts_i, ts_r) = selectors(request).ok_or_else(syntax)?;
     let (index, child, local, remote) = fitting_child(context, ts_i, ts_r, only)?;
-    admissible(core, context, &remote).map_err(Refusal::of)?;
-    let spi_in = core.esp_spi();
+    let shares = context.admit_resource(&core.limits, index, request)?;
+    let traffic = Traffic { local, remote };
+    let shared = shares.then_some((index, &traffic));
+    let place = context
+        .siblings
+        .place(&core.limits, context.replaces, shared);
+    admissible(core, context, &traffic.remote, context.is_further(shared)).map_err(Refusal::of)?;
+    let spi_in = core.esp_spi(place);
     let result = answer_with(
         core,
         context,
         request,
         (index, child),
         (spi_in, offered, with_groups),
-        (local, remote),
+        (traffic, shares),
     );
     // Nobody will ever send with it.
     if result.is_err() {
@@ -293,15 +292,18 @@ pub(crate) fn answer(
 }
 
 /// Whether the peer may have one more Child SA with this traffic, or this one for another: it has not as
-/// many as it may have, nor too many networks, and no other peer holds an address of these.
+/// many as it may have, nor too many networks, and no other peer holds an address of these. A `further` one for the
+/// same traffic has its own bound.
 fn admissible(
     core: &Core,
     context: &ChildContext<'_>,
     remote: &[TrafficSelector],
+    further: bool,
 ) -> Result<(), Reason> {
     let may = context.authorization;
     // A successor takes the place of another; when both sides replace one there are two for a moment.
-    if context.replaces.is_none() && context.others.len() >= may.children() {
+    let counts = context.replaces.is_none() && !further;
+    if counts && context.others.len() >= may.children() {
         return Err(Reason::Limit);
     }
     let before = core.claims.networks_of(context.others.iter().copied());
@@ -370,7 +372,7 @@ fn answer_with(
     request: &[Payload],
     (index, child): (usize, &ChildConfig),
     (spi_in, offered, with_groups): (u32, &[Proposal], bool),
-    (local, remote): (Vec<TrafficSelector>, Vec<TrafficSelector>),
+    (Traffic { local, remote }, shares): (Traffic, bool),
 ) -> Result<(Negotiated, Vec<Payload>), Refusal> {
     let ke = find!(request, Payload::Ke);
     let ours: Vec<_> = child
@@ -409,6 +411,9 @@ fn answer_with(
     if transport {
         payloads.extend(transport_notifies());
     }
+    // A successor has the place of what it replaces without a word.
+    let confirms = shares && context.replaces.is_none();
+    payloads.extend(confirms.then(resource_notify));
     let negotiated = Negotiated {
         config: index,
         spi_in,
@@ -422,6 +427,7 @@ fn answer_with(
             Mode::Tunnel
         },
         tfc_padding: accepts_tfc_padding(request),
+        shares,
         initiator: false,
     };
     Ok((negotiated, payloads))
@@ -452,18 +458,20 @@ pub(crate) fn invalid_ke(method: KeyExchangeId) -> Notify {
 
 /// A Child SA that both sides have agreed to.
 pub(crate) struct Negotiated {
-    config: usize,
+    pub(super) config: usize,
     pub(crate) spi_in: u32,
     spi_out: u32,
     pub(crate) suite: EspSuite,
     /// The secrets of its own key exchanges so far.
     pub(crate) shared: Vec<Shared>,
     /// Of the exchange's initiator, of its responder.
-    selectors: (Vec<TrafficSelector>, Vec<TrafficSelector>),
+    pub(super) selectors: (Vec<TrafficSelector>, Vec<TrafficSelector>),
     mode: Mode,
     /// Whether the peer accepts traffic-flow padding.
     tfc_padding: bool,
-    initiator: bool,
+    /// Whether there may be several for its traffic.
+    pub(super) shares: bool,
+    pub(super) initiator: bool,
 }
 
 /// Asks for, or agrees to, transport mode (RFC 7296 §1.3.1). Only in tunnel mode does the inner packet say
@@ -514,6 +522,13 @@ pub(crate) fn install(
         .children
         .get(new.config)
         .ok_or(Reason::Local)?;
+    let traffic = new.shared();
+    let shared = traffic.as_ref().map(|traffic| (new.config, traffic));
+    let further = context.is_further(shared);
+    let beside = shared.and_then(|(config, traffic)| {
+        let beside = context.siblings.beside(config, traffic);
+        beside.first().map(|sibling| sibling.spi_in)
+    });
     let (key_i, key_r) = child_keys(context.keys, new.suite.suite, &new.shared, context.nonces)
         .ok_or(Reason::Protocol("key material"))?;
     let (ts_i, ts_r) = new.selectors;
@@ -530,7 +545,7 @@ pub(crate) fn install(
         return Err(Reason::Unauthorized(what));
     }
     // Between agreement and this others may have taken what was free then: further exchanges take their time.
-    admissible(core, context, &remote)?;
+    admissible(core, context, &remote, further)?;
     let taken = core.claims.take(new.spi_in, may.holder(), &remote);
     taken.map_err(Reason::Held)?;
     core.event(Event::ChildUp(Box::new(ChildUp {
@@ -550,6 +565,7 @@ pub(crate) fn install(
         path: context.path,
         udp_encapsulation: context.encapsulation,
         replaces: context.replaces,
+        beside,
         send_now: context.send_now,
     })));
     core.sends_anew |= context.send_now;
@@ -563,6 +579,8 @@ pub(crate) fn install(
         // Who gets a response knows the Child SA; who gives one does not know whether it arrived.
         unconfirmed: (!new.initiator).then(|| core.now.after(core.limits.unconfirmed)),
         held: false,
+        further: false,
+        traffic: traffic.map(Arc::new),
         rekey_at,
         ends_at: end_time(core, child.rekey_after),
     })

@@ -1,7 +1,10 @@
 //! A Child SA and its state: plain data.
 
+use std::sync::Arc;
+
 use crate::event::Reason;
 use crate::time::Timestamp;
+use crate::wire::TrafficSelector;
 
 /// State of a Child SA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +15,23 @@ pub(crate) enum ChildState {
     Replaced(u32),
     /// Surplus after simultaneous rekeying; whoever made it deletes it.
     Redundant,
+}
+
+/// Traffic on our side and on the peer's.
+#[derive(Debug)]
+pub(crate) struct Traffic {
+    pub(crate) local: Vec<TrafficSelector>,
+    pub(crate) remote: Vec<TrafficSelector>,
+}
+
+impl Traffic {
+    /// Whether both are the same, in whatever order.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        let same = |one: &[TrafficSelector], two: &[TrafficSelector]| {
+            one.len() == two.len() && one.iter().all(|selector| two.contains(selector))
+        };
+        same(&self.local, &other.local) && same(&self.remote, &other.remote)
+    }
 }
 
 /// A Child SA without its keys, which belong to the data plane.
@@ -30,6 +50,10 @@ pub(crate) struct ChildSa {
     /// The peer sends by another of its IKE SAs until it has our response: we send with this one when it shows
     /// that it has it, or has no other.
     pub(crate) held: bool,
+    /// Others carry its traffic until the peer shows by another request, or by packets, that it has our response.
+    pub(crate) further: bool,
+    /// Its traffic, if there may be others with the same (RFC 9611).
+    pub(crate) traffic: Option<Arc<Traffic>>,
     pub(crate) rekey_at: Option<Timestamp>,
     /// When we delete it, if it is not replaced, or if the peer that replaced it does not.
     pub(crate) ends_at: Option<Timestamp>,

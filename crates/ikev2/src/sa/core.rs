@@ -135,10 +135,16 @@ impl Core {
         u64::from_be_bytes(self.bytes()).max(1)
     }
 
-    /// A free SPI for ESP; those up to 255 are reserved (RFC 4303 §2.1).
-    pub(crate) fn esp_spi(&mut self) -> u32 {
+    /// A free SPI for ESP, at this place among the resources; those up to 255 are reserved (RFC 4303 §2.1).
+    pub(crate) fn esp_spi(&mut self, place: Option<u32>) -> u32 {
+        let resources = u32::try_from(self.limits.resources).unwrap_or(1);
         loop {
-            let spi = u32::from_be_bytes(self.bytes());
+            let drawn = u32::from_be_bytes(self.bytes());
+            let moved = |place: u32| {
+                let rest = drawn.checked_rem(resources)?;
+                drawn.saturating_sub(rest).checked_add(place)
+            };
+            let spi = place.and_then(moved).unwrap_or(drawn);
             // Of four thousand million few are taken, so this ends soon.
             if spi > 255 && self.esp_spis.insert(spi) {
                 return spi;

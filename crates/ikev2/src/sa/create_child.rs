@@ -10,7 +10,7 @@ use super::child_sa::ChildState;
 use super::common::Common;
 use super::core::Core;
 use super::established::Established;
-use super::exchange::{ChildExchange, Exchange, Followup, Further, PeerRekey};
+use super::exchange::{ChildExchange, Exchange, Followup, Further, PeerRekey, Purpose};
 use super::handshake::error_notify;
 use super::intent::Intent;
 use super::payloads::find;
@@ -60,7 +60,7 @@ impl Established {
         let child = self.children.get(&spi_in);
         if let Some(child) = child.filter(|child| child.is_live()) {
             let config = child.config;
-            self.start_child(sa, core, config, Some(spi_in), None);
+            self.start_child(sa, core, config, &Purpose::Rekey(spi_in), None);
         }
     }
 
@@ -74,7 +74,7 @@ impl Established {
         sa: &mut Common,
         core: &mut Core,
         config: usize,
-        rekeys: Option<u32>,
+        purpose: &Purpose,
         group: Option<(Group, u8)>,
     ) {
         // The configuration of a connection that is up never changes, so an index that was good still is.
@@ -85,15 +85,31 @@ impl Established {
             let (ike, child) = (sa.id, Some(child.name.clone()));
             core.event(Event::ChildFailed { ike, child, reason });
         };
+        let rekeys = purpose.rekeys();
         // A replacement is within the limit: the old one goes when the new one is there.
         if self.children.len() >= core.limits.children && rekeys.is_none() {
             return failed(core, Reason::Limit);
         }
         let wanted = group.map(|(group, _)| group);
         let may = Some(self.auth.authorization());
-        let Some(offer) = Offer::new(core, &sa.connection, config, true, wanted, may) else {
+        let siblings = self.siblings(&core.limits, rekeys);
+        let shared = match purpose {
+            Purpose::Resource(traffic) => Some((config, &**traffic)),
+            Purpose::New | Purpose::Rekey(_) => None,
+        };
+        let place = siblings.place(&core.limits, rekeys, shared);
+        let offer = Offer::new(core, &sa.connection, config, true, wanted, may, place);
+        let Some(mut offer) = offer else {
             return failed(core, Reason::Unauthorized("any of its networks".to_owned()));
         };
+        match purpose {
+            Purpose::New => offer.shares = siblings.may_begin(&core.limits, config),
+            Purpose::Rekey(_) => {}
+            Purpose::Resource(traffic) => {
+                offer.shares = true;
+                (offer.local, offer.remote) = (traffic.local.clone(), traffic.remote.clone());
+            }
+        }
         let nonce = core.nonce();
         // REKEY_SA names the Child SA by the SPI that we receive with (§1.3.3).
         let rekey = rekeys.map(|spi_in| Notify::about_esp(NotifyType::REKEY_SA, spi_in));
@@ -102,6 +118,7 @@ impl Established {
         let exchange = Exchange::Child(Box::new(ChildExchange {
             offer,
             nonce,
+            purpose: purpose.clone(),
             rekeys,
             peer_rekey: None,
             old_gone: false,
@@ -114,10 +131,12 @@ impl Established {
     pub(super) fn child_context<'a>(
         &'a self,
         sa: &'a Common,
+        core: &Core,
         nonces: &'a Nonces,
         replaces: Option<u32>,
         send_now: bool,
     ) -> ChildContext<'a> {
+        let replaced = replaces.and_then(|old| self.children.get(&old));
         ChildContext {
             ike: sa.id,
             connection: &sa.connection,
@@ -130,6 +149,8 @@ impl Established {
             taken: self.spis_out(),
             authorization: self.auth.authorization(),
             others: self.others(replaces),
+            siblings: self.siblings(&core.limits, replaces),
+            shared: replaced.is_some_and(|old| old.traffic.is_some()),
         }
     }
 
@@ -191,7 +212,7 @@ impl ChildExchange {
             initiator: self.nonce.clone(),
             responder: nonce_r,
         };
-        let context = in_use.child_context(sa, &nonces, self.rekeys, true);
+        let context = in_use.child_context(sa, core, &nonces, self.rekeys, true);
         let new = match self.offer.accept(&context, payloads) {
             Ok(new) => new,
             Err(reason) => {
@@ -284,7 +305,7 @@ impl ChildExchange {
     ) {
         let lost = self.loses(in_use, nonces);
         let competing = self.competing(in_use).and_then(|(_, made)| made);
-        let context = in_use.child_context(sa, nonces, self.rekeys, !lost);
+        let context = in_use.child_context(sa, core, nonces, self.rekeys, !lost);
         let mut child = match install(core, &context, new) {
             Ok(child) => child,
             Err(reason) => return in_use.delete_unaccepted(sa, core, &self.offer, reason),
@@ -301,7 +322,15 @@ impl ChildExchange {
         if let Some(theirs) = competing.and_then(|peer| in_use.children.get_mut(&peer)) {
             theirs.leave_to_peer(core, ChildState::Redundant);
         }
+        let one_of_several = child.traffic.is_some();
         in_use.children.insert(new, child);
+        match (&self.purpose, one_of_several) {
+            (Purpose::New, true) => in_use.made_resource(core, self.offer.config, false),
+            (Purpose::Resource(_), true) => in_use.made_resource(core, self.offer.config, true),
+            // The peer has made one more that it takes for another.
+            (Purpose::Resource(_), false) => in_use.refuse_resources(self.offer.config),
+            (Purpose::New, false) | (Purpose::Rekey(_), _) => {}
+        }
         if let Some(old) = self.rekeys {
             in_use.cancel_pending_rekey_of(core, old);
             if let Some(old_child) = in_use.children.get_mut(&old) {
@@ -334,7 +363,7 @@ impl ChildExchange {
             && let Some(group) = self.acceptable_group(&sa.connection, payloads)
         {
             let changes = self.group_changes.saturating_add(1);
-            in_use.start_child(sa, core, config, self.rekeys, Some((group, changes)));
+            in_use.start_child(sa, core, config, &self.purpose, Some((group, changes)));
             return;
         }
         // The peer's own rekeying does it, whatever became of ours.
@@ -345,18 +374,32 @@ impl ChildExchange {
         // With a random part, else both sides would refuse each other in step for ever (§2.25).
         let pause = core.jittered(core.limits.retry_pause);
         let later = core.now.after(pause);
-        let again = self
-            .rekeys
-            .map_or(Intent::CreateChild(config), Intent::RekeyChild);
+        let again = match self.purpose {
+            Purpose::New => Intent::CreateChild(config),
+            Purpose::Rekey(old) => Intent::RekeyChild(old),
+            Purpose::Resource(_) => Intent::CreateResource(config),
+        };
         match (error, self.rekeys) {
             (NotifyType::TEMPORARY_FAILURE | NotifyType::STATE_NOT_FOUND, _) => {
                 in_use.enqueue(core, again, later);
             }
             (NotifyType::CHILD_SA_NOT_FOUND, Some(old)) => {
-                // The peer has forgotten it: make a new one (§2.25).
-                in_use.enqueue(core, Intent::CreateChild(config), core.now);
+                // The peer has forgotten it: make a new one (§2.25), or one more beside the others for its traffic.
+                let shared = in_use
+                    .children
+                    .get(&old)
+                    .and_then(|old| old.traffic.clone());
                 in_use.remove_child(sa, core, old, Reason::Refused(error));
+                let siblings = in_use.siblings(&core.limits, None);
+                let others = shared.map(|traffic| siblings.beside(config, &traffic).len());
+                if others.is_some_and(|others| others > 0) {
+                    in_use.want_resource(core, config);
+                } else {
+                    in_use.enqueue(core, Intent::CreateChild(config), core.now);
+                }
             }
+            // The tunnel is as up as it will be: nothing has failed.
+            _ if matches!(self.purpose, Purpose::Resource(_)) => in_use.refuse_resources(config),
             _ => {
                 let child = sa.connection.children.get(config);
                 core.event(Event::ChildFailed {

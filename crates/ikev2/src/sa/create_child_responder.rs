@@ -1,11 +1,12 @@
 //! CREATE_CHILD_SA as the exchange's responder (RFC 7296 §1.3, §2.8, §2.25).
 
-use super::child::{Negotiated, Refusal, answer, install_as_responder};
+use super::child::{Negotiated, answer, install_as_responder};
 use super::common::Common;
 use super::core::Core;
 use super::established::Established;
 use super::exchange::{Agreement, Exchange, PeerRekey};
 use super::payloads::find;
+use super::refusal::Refusal;
 use crate::event::{Event, Reason};
 use crate::types::Nonces;
 use crate::wire::{ExchangeType, NotifyType, Payload, Protocol};
@@ -44,6 +45,7 @@ impl Established {
                 NotifyType::TEMPORARY_FAILURE,
                 NotifyType::CHILD_SA_NOT_FOUND,
                 NotifyType::INVALID_KE_PAYLOAD,
+                NotifyType::TS_MAX_QUEUE,
             ];
             if !expected.contains(&refusal.notify.kind) {
                 core.event(Event::ChildFailed {
@@ -81,7 +83,7 @@ impl Established {
             initiator: nonce_i.clone(),
             responder: core.nonce(),
         };
-        let context = self.child_context(sa, &nonces, replaces, false);
+        let context = self.child_context(sa, core, &nonces, replaces, false);
         let only = old.map(|(_, config)| config);
         let (new, mut reply) = answer(core, &context, payloads, true, only)?;
         // Behind the SA payload, in the order of §1.3.1.
@@ -104,10 +106,13 @@ impl Established {
         nonces: &Nonces,
         replaces: Option<u32>,
     ) -> Result<(), Refusal> {
-        // A new Child SA is used at once, a successor when the old one goes.
-        let send_now = replaces.is_none();
-        let context = self.child_context(sa, nonces, replaces, send_now);
-        let child = install_as_responder(core, &context, new)?;
+        // A new Child SA is used at once, a successor when the old one goes, one beside others when the peer shows that
+        // it has it.
+        let further = replaces.is_none() && new.has_others(&self.siblings(&core.limits, None));
+        let send_now = replaces.is_none() && !further;
+        let context = self.child_context(sa, core, nonces, replaces, send_now);
+        let mut child = install_as_responder(core, &context, new)?;
+        child.further = further;
         let spi_in = child.spi_in;
         self.children.insert(spi_in, child);
         if let Some(old) = replaces {

@@ -338,7 +338,7 @@ impl IkeSa {
         self.established_do(core, EventName::Inbound, |established, sa, core| {
             established.confirmed = true;
             if let Some(child) = established.children.get_mut(&spi_in) {
-                (child.unconfirmed, child.held) = (None, false);
+                (child.unconfirmed, child.held, child.further) = (None, false, false);
                 if child.is_live() && !child.sending {
                     established.send_with(sa, core, spi_in);
                 }

@@ -1,6 +1,6 @@
 //! An established IKE SA: its Child SAs, its timers, and what a successor inherits.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::child_sa::{ChildSa, ChildState};
 use super::common::Common;
@@ -82,6 +82,10 @@ pub(crate) struct Established {
     pub(crate) origin: Origin,
     /// Whether another IKE SA of the peer takes its place.
     pub(crate) superseded: bool,
+    /// Children, by index, for which we ask for a Child SA for each resource.
+    pub(crate) asks_for: BTreeSet<usize>,
+    /// Those of which the peer wants no more.
+    pub(crate) refused: BTreeSet<usize>,
     /// True once the peer has shown that it has this IKE SA: who started it may have no response to IKE_AUTH.
     pub(crate) confirmed: bool,
 }
@@ -132,6 +136,8 @@ impl Established {
                 ours: false,
             },
             superseded: false,
+            asks_for: BTreeSet::new(),
+            refused: BTreeSet::new(),
             confirmed: true,
         }
     }
@@ -181,9 +187,12 @@ impl Established {
         }
     }
 
-    /// Inbound SPIs of the Child SAs without one, which is replaced.
+    /// Inbound SPIs of the Child SAs without one, which is replaced; of several for the same traffic, one counts.
     pub(crate) fn others(&self, replaced: Option<u32>) -> Vec<u32> {
-        let counts = |child: &&ChildSa| child.is_live() && Some(child.spi_in) != replaced;
+        let counts = |child: &&ChildSa| {
+            let other = child.is_live() && Some(child.spi_in) != replaced;
+            other && !self.is_further(child, replaced)
+        };
         let live = self.children.values().filter(counts);
         live.map(|child| child.spi_in).collect()
     }
@@ -202,8 +211,13 @@ impl Established {
     /// at a time.
     pub(crate) fn confirm(&mut self, sa: &Common, core: &mut Core) {
         self.confirmed = true;
+        let mut further = Vec::new();
         for child in self.children.values_mut() {
             child.unconfirmed = None;
+            further.extend(std::mem::take(&mut child.further).then_some(child.spi_in));
+        }
+        for spi_in in further {
+            self.send_with(sa, core, spi_in);
         }
         self.send_with_held(sa, core);
     }
@@ -288,6 +302,7 @@ impl Established {
             queue: rest,
             origin: self.origin,
             superseded: self.superseded,
+            asks_for: std::mem::take(&mut self.asks_for),
         }
     }
 

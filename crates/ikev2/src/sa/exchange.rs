@@ -2,8 +2,10 @@
 //! in the files of the exchanges, when it is done in `schedule.rs`.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::child::{Negotiated, Offer};
+use super::child_sa::Traffic;
 use super::core::Core;
 use crate::crash::PeerToken;
 use crate::crypto::{Group, Pending, Shared};
@@ -56,10 +58,32 @@ pub(crate) struct PeerRekey {
     pub(crate) lowest: Vec<u8>,
 }
 
+/// Purpose of a CREATE_CHILD_SA of ours for a Child SA.
+#[derive(Clone)]
+pub(crate) enum Purpose {
+    /// A Child SA as it is configured.
+    New,
+    /// A successor of the one with this inbound SPI.
+    Rekey(u32),
+    /// One more with this traffic, for another resource.
+    Resource(Arc<Traffic>),
+}
+
+impl Purpose {
+    /// Inbound SPI of the Child SA to be replaced.
+    pub(super) const fn rekeys(&self) -> Option<u32> {
+        match self {
+            Self::Rekey(spi_in) => Some(*spi_in),
+            Self::New | Self::Resource(_) => None,
+        }
+    }
+}
+
 /// Our CREATE_CHILD_SA for a Child SA, from the request to the last response.
 pub(crate) struct ChildExchange {
     pub(crate) offer: Offer,
     pub(crate) nonce: Vec<u8>,
+    pub(super) purpose: Purpose,
     /// Inbound SPI of the Child SA to be replaced.
     pub(crate) rekeys: Option<u32>,
     pub(crate) peer_rekey: Option<PeerRekey>,

@@ -15,13 +15,14 @@
 
 use std::collections::VecDeque;
 
-use super::child::{Refusal, respond_key_exchange};
+use super::child::respond_key_exchange;
 use super::common::Common;
 use super::core::Core;
 use super::established::Established;
 use super::exchange::{Agreement, Followup, PendingRekey};
 use super::intent::Intent;
 use super::payloads::find;
+use super::refusal::Refusal;
 use crate::crypto::{Group, Pending, Shared};
 use crate::event::{Event, Reason};
 use crate::types::Nonces;

@@ -284,6 +284,7 @@ impl Established {
     fn on_delete_child(&mut self, sa: &Common, core: &mut Core, spi_out: u32) -> Option<u32> {
         let child = self.child_by_outbound(spi_out)?;
         let (spi_in, state) = (child.spi_in, child.state);
+        let one_of_several = child.traffic.is_some().then_some(child.config);
         let exchange = self.exchange.as_ref();
         let ours = exchange.is_some_and(|exchange| exchange.deletes_child(spi_in));
         let mut successor = match state {
@@ -302,6 +303,10 @@ impl Established {
             (_, Some(_)) => Reason::Replaced,
             (_, None) => Reason::Peer,
         };
+        // To ask for another one at once would be to go round in a circle.
+        if let (Reason::Peer, Some(config)) = (&reason, one_of_several) {
+            self.refuse_resources(config);
+        }
         // First the successor, so that there is no moment without one.
         if let Some(new) = successor {
             self.send_with(sa, core, new);

@@ -61,6 +61,8 @@ impl IkeSa {
         sa.deadline = None;
         established.children.extend(inherited.children);
         established.queue.extend(inherited.queue);
+        established.asks_for = inherited.asks_for;
+        established.want_all_resources(core);
         // In our own request the peer's SPI was not known yet (RFC 6290 §4.1).
         if core.crash_secret.is_some() && sa.channel.initiator {
             established.enqueue(core, Intent::SendCrashToken, core.now);

@@ -19,6 +19,7 @@ use super::intent::Intent;
 use super::paths::address_notifies;
 use super::payloads::{find, has_notify};
 use super::resumption;
+use super::siblings::{self, Siblings};
 use super::state::Failure;
 use crate::auth::{
     Authenticated, AuthorizedPeer, OurProof, PeerVerified, verify_shared_key, verify_signature,
@@ -161,8 +162,9 @@ impl Initiator {
             payloads.extend(address_notifies(&connection.further_addresses));
         }
         if let Some(child) = connection.children.first() {
-            let offer = Offer::new(core, connection, 0, false, None, None);
-            let offer = offer.ok_or(Reason::Protocol("offer"))?;
+            let offer = Offer::new(core, connection, 0, false, None, None, None);
+            let mut offer = offer.ok_or(Reason::Protocol("offer"))?;
+            offer.shares = siblings::most(&core.limits) > 1;
             payloads.extend(offer.payloads(child, None));
             self.offer = Some(offer);
         } else if !self.childless {
@@ -465,6 +467,8 @@ impl Established {
             taken: Vec::new(),
             authorization: self.auth.authorization(),
             others: Vec::new(),
+            siblings: Siblings::default(),
+            shared: false,
         };
         let result = match error_notify(response) {
             Some(error) => Err(offer.refused_with(error)),
@@ -473,7 +477,13 @@ impl Established {
                 .and_then(|new| install(core, &context, new)),
         };
         match result {
-            Ok(child) => drop(self.children.insert(child.spi_in, child)),
+            Ok(child) => {
+                let (config, one_of_several) = (child.config, child.traffic.is_some());
+                self.children.insert(child.spi_in, child);
+                if one_of_several {
+                    self.made_resource(core, config, false);
+                }
+            }
             Err(reason) => {
                 if find!(response, Payload::Sa).is_some() {
                     // It exists at the responder, and would receive what we never send.

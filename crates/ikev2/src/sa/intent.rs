@@ -8,6 +8,8 @@ use crate::time::Timestamp;
 pub(crate) enum Intent {
     /// Make a Child SA by its index in the configuration.
     CreateChild(usize),
+    /// Make another Child SA with the traffic of those that have this index.
+    CreateResource(usize),
     /// Replace the Child SA with this inbound SPI.
     RekeyChild(u32),
     /// Delete the Child SA with this inbound SPI.

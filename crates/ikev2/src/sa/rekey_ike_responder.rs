@@ -1,12 +1,13 @@
 //! CREATE_CHILD_SA for the IKE SA itself, as the exchange's responder (RFC 7296 §1.3.2, §2.8.2, §2.25.2).
 
-use super::child::{Refusal, respond_key_exchange};
+use super::child::respond_key_exchange;
 use super::common::Common;
 use super::core::Core;
 use super::create_child_responder::later;
 use super::established::Established;
 use super::exchange::{Agreement, Exchange, PeerIkeRekey};
 use super::payloads::find;
+use super::refusal::Refusal;
 use super::rekey_ike::proposals;
 use crate::crypto::Shared;
 use crate::event::Reason;

@@ -22,6 +22,7 @@ use super::paths::{address_notifies, unexpected_nat};
 use super::payloads::{find, has_notify};
 use super::responder::{Responder, ResponderFinish, ResponderNext, ResponderStep};
 use super::resumption;
+use super::siblings::Siblings;
 use super::state::Failure;
 use crate::auth::{
     AuthError, Authenticated, AuthorizedPeer, OurProof, PeerVerified, verify_shared_key,
@@ -532,6 +533,8 @@ impl Established {
             taken: Vec::new(),
             authorization: may,
             others: Vec::new(),
+            siblings: Siblings::default(),
+            shared: false,
         };
         let answered = answer(core, &context, request, false, None);
         let installed = answered

@@ -23,7 +23,7 @@ use super::child_sa::ChildSa;
 use super::common::Common;
 use super::core::{Core, Transfer};
 use super::established::{Established, EstablishedState};
-use super::exchange::Exchange;
+use super::exchange::{Exchange, Purpose};
 use super::intent::{Intent, Queued};
 use super::state::Failure;
 use crate::time::Timestamp;
@@ -149,7 +149,10 @@ impl Established {
                 return;
             };
             match queued.intent {
-                Intent::CreateChild(config) => self.start_child(sa, core, config, None, None),
+                Intent::CreateChild(config) => {
+                    self.start_child(sa, core, config, &Purpose::New, None);
+                }
+                Intent::CreateResource(config) => self.start_resource(sa, core, config),
                 Intent::RekeyChild(spi_in) => self.start_child_rekey(sa, core, spi_in),
                 Intent::DeleteChild(spi_in, reason) => self.start_delete(sa, core, spi_in, reason),
                 Intent::DeleteUnaccepted(spi_in) => {

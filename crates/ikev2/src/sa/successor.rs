@@ -1,6 +1,6 @@
 //! What a successor of an IKE SA is made of, and what it inherits: plain data.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::child_sa::ChildSa;
@@ -47,4 +47,5 @@ pub(crate) struct InheritedState {
     pub(crate) queue: VecDeque<Queued>,
     pub(crate) origin: Origin,
     pub(crate) superseded: bool,
+    pub(crate) asks_for: BTreeSet<usize>,
 }

@@ -9,6 +9,7 @@ use zeroize::Zeroizing;
 use self::states::{ASKED, connection, in_state, may, path};
 use super::channel::Received;
 use super::core::Core;
+use super::exchange::Purpose;
 use super::intent::Intent;
 use super::{IkeSa, State, StateName, WrongState};
 use crate::eap::NtHash;
@@ -285,7 +286,7 @@ fn every_exchange_in_flight_meets_every_response_and_does_what_the_table_says() 
     let starts: [(&str, Start); 11] = [
         (
             "create Child SA",
-            Box::new(|e, sa, core| e.start_child(sa, core, 0, None, None)),
+            Box::new(|e, sa, core| e.start_child(sa, core, 0, &Purpose::New, None)),
         ),
         (
             "rekey Child SA",

@@ -30,6 +30,7 @@ mod mobility;
 mod peer;
 mod puzzles;
 mod rekey;
+mod resources;
 mod resumption;
 mod scenarios;
 mod scenarios_child;

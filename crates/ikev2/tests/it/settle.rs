@@ -71,6 +71,8 @@ struct Plan {
     starts: [bool; 2],
     crashes: bool,
     moves: bool,
+    /// Resources of each side.
+    resources: [usize; 2],
 }
 
 impl Plan {
@@ -121,6 +123,21 @@ impl Plan {
             starts,
             crashes,
             moves,
+            resources: [1; 2],
+        }
+    }
+
+    /// In a third of the seeds, Child SAs for several resources.
+    fn extend_by_resources(&mut self, random: &mut Seeded) {
+        if random.below(3) == 0 {
+            self.resources = [1; 2].map(|least| least + random.below(4) as usize);
+        }
+    }
+
+    fn limits(&self, side: usize) -> Limits {
+        Limits {
+            resources: self.resources[side],
+            ..self.limits.clone()
         }
     }
 }
@@ -139,8 +156,10 @@ fn run_for(world: &mut World, wishes: &mut [Wish; 2], time: Duration) {
 
 fn run(seed: u64) {
     let mut random = Seeded(seed.wrapping_mul(0x9e37_79b9) ^ 0x5e77);
-    let plan = Plan::new(&mut random);
-    let (connections, limits) = (plan.connections.clone(), plan.limits.clone());
+    let mut plan = Plan::new(&mut random);
+    plan.extend_by_resources(&mut Seeded(seed.wrapping_mul(0x8cb9_2ba7) ^ 0x9611));
+    let connections = plan.connections.clone();
+    let limits = [0, 1].map(|side| plan.limits(side));
     let mut world = World::with_clocks(connections, limits, seed, plan.clocks);
     world.weather = Weather {
         loss: random.below(15),
@@ -187,10 +206,15 @@ fn run(seed: u64) {
     quiet(&mut world, &mut wishes);
 }
 
-/// There is one IKE SA with one Child SA, but for the moments in which keys are replaced.
+/// There is one IKE SA with one Child SA for each resource, but for the moments in which keys are replaced.
 fn await_one(world: &mut World, wishes: &mut [Wish; 2]) {
     for _ in 0..20 {
-        if world.sides.iter().all(|side| side.children().len() == 1) {
+        let wanted = world.resources();
+        if world
+            .sides
+            .iter()
+            .all(|side| side.children().len() == wanted)
+        {
             break;
         }
         run_for(world, wishes, Duration::from_millis(500));
@@ -234,7 +258,7 @@ fn rekey(world: &mut World, side: usize, random: &mut Seeded) {
 }
 
 fn crash(world: &mut World, wishes: &mut [Wish; 2], plan: &Plan, side: usize, seed: u64) {
-    let (connection, limits) = (plan.connections[side].clone(), plan.limits.clone());
+    let (connection, limits) = (plan.connections[side].clone(), plan.limits(side));
     world.restart(side, connection, limits, seed);
     wishes[side] = Wish {
         starts: plan.starts[side],

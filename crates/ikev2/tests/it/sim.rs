@@ -26,6 +26,8 @@ struct Plan {
     moves: bool,
     /// Whether both have certificates, and resume their sessions.
     resumes: bool,
+    /// Resources of each side.
+    resources: [usize; 2],
 }
 
 const ACTIONS: u64 = 10;
@@ -81,6 +83,21 @@ impl Plan {
             restart,
             moves: false,
             resumes: false,
+            resources: [1; 2],
+        }
+    }
+
+    /// In a third of the seeds, Child SAs for several resources.
+    fn extend_by_resources(&mut self, random: &mut Seeded) {
+        if random.below(3) == 0 {
+            self.resources = [1; 2].map(|least| least + random.below(4) as usize);
+        }
+    }
+
+    fn limits(&self, side: usize) -> Limits {
+        Limits {
+            resources: self.resources[side],
+            ..self.limits.clone()
         }
     }
 
@@ -146,7 +163,8 @@ fn run(seed: u64) {
     let mut others = Seeded(seed.wrapping_mul(0xa076_1d65) ^ 0x0b5e);
     plan.extend(&mut others);
     plan.extend_again(&mut Seeded(seed.wrapping_mul(0xd6e8_feb8) ^ 0x71c4));
-    let limits = plan.limits.clone();
+    plan.extend_by_resources(&mut Seeded(seed.wrapping_mul(0x8cb9_2ba7) ^ 0x9611));
+    let limits = [0, 1].map(|side| plan.limits(side));
     let mut world = World::with_clocks(plan.connections.clone(), limits, seed, plan.clocks);
     for side in [0, 1] {
         plan.set_up(&mut world, side);
@@ -219,7 +237,7 @@ fn depart(world: &mut World, action: u64) {
 /// at once the second ends the first (INITIAL_CONTACT).
 fn restart(world: &mut World, plan: &Plan, side: usize, seed: u64) {
     world.watch = false;
-    let (connection, limits) = (plan.connections[side].clone(), plan.limits.clone());
+    let (connection, limits) = (plan.connections[side].clone(), plan.limits(side));
     world.restart(side, connection, limits, seed);
     plan.set_up(world, side);
     for _ in 0..60 {
@@ -255,7 +273,10 @@ fn act(world: &mut World, side: usize, random: &mut Seeded) {
         return;
     };
     let endpoint = &mut world.sides[side].endpoint;
-    let child = children.first().map(|(spi, _)| *spi);
+    // Any of them, and without a random number, so that older seeds mean what they meant.
+    let moment = now.since_start().as_millis() as usize;
+    let child = children.get(moment % children.len().max(1));
+    let child = child.map(|(spi, _)| *spi);
     // What is replaced at this moment may refuse: that is not what is tested here.
     let _ = match (random.below(3), child) {
         (0 | 1, Some(child)) => endpoint.rekey_child(now, ike, child),

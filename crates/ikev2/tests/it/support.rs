@@ -81,18 +81,19 @@ impl World {
     }
 
     pub(crate) fn with(connections: [Connection; 2], limits: Limits, seed: u64) -> Self {
+        let limits = [limits.clone(), limits];
         Self::with_clocks(connections, limits, seed, [Clock::default(); 2])
     }
 
     pub(crate) fn with_clocks(
         connections: [Connection; 2],
-        limits: Limits,
+        limits: [Limits; 2],
         seed: u64,
         clocks: [Clock; 2],
     ) -> Self {
         let now = Timestamp::default();
         let mut sides =
-            [0, 1].map(|index| Side::new(index, limits.clone(), seed, clocks[index], now));
+            [0, 1].map(|index| Side::new(index, limits[index].clone(), seed, clocks[index], now));
         for (side, connection) in sides.iter_mut().zip(connections) {
             side.add_connection(connection);
         }
@@ -314,13 +315,15 @@ impl World {
                     logs()
                 )
             };
-            assert!(
-                to.receives(child.spi_out, self.now),
-                "side {index} sends with {:x}, which the other does not open, at {:?}{}",
-                child.spi_out,
-                self.now,
-                logs()
-            );
+            for child in from.outbounds() {
+                assert!(
+                    to.receives(child.spi_out, self.now),
+                    "side {index} sends with {:x}, which the other does not open, at {:?}{}",
+                    child.spi_out,
+                    self.now,
+                    logs()
+                );
+            }
             let pair = Some((child.spi_in, child.spi_out));
             if self.agreed[index].get() != pair {
                 let other = &to.ups[&child.spi_out];
@@ -331,7 +334,13 @@ impl World {
         }
     }
 
-    /// Both sides have the same Child SAs, one of them, and nothing is going on.
+    /// Child SAs that there are to be: each resource of the side with fewer has one.
+    pub(crate) fn resources(&self) -> usize {
+        let [one, two] = [0, 1].map(|side: usize| self.sides[side].resources);
+        one.min(two)
+    }
+
+    /// Both sides have the same Child SAs, one for each resource, and nothing is going on.
     pub(crate) fn assert_settled(&self) {
         self.assert_up();
         let ours: BTreeSet<_> = self.sides[0].children().into_iter().collect();
@@ -344,10 +353,20 @@ impl World {
         assert_eq!(ours, theirs, "both know the same Child SAs");
         assert_eq!(
             ours.len(),
-            1,
+            self.resources(),
             "{:#?}\n{:#?}",
             self.sides[0].log,
             self.sides[1].log
         );
+        for side in &self.sides {
+            let places = side.children().into_iter();
+            let places: BTreeSet<_> = places.map(|spi| spi as usize % side.resources).collect();
+            assert_eq!(
+                places.len(),
+                self.resources(),
+                "one resource each: {:#?}",
+                side.log
+            );
+        }
     }
 }

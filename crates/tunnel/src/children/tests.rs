@@ -42,12 +42,36 @@ impl Bench {
         self.children.handle(command, &mut tables);
     }
 
+    /// As the worker with this number of several.
+    fn of_worker(number: u32, workers: u32) -> Self {
+        let mut bench = Self::new();
+        bench.children = std::mem::take(&mut bench.children).of_worker(number, workers);
+        bench
+    }
+
     fn install(&mut self, number: u32, send_now: bool) {
         self.install_for(number, number + 1000, everything(), send_now);
     }
 
+    /// One that replaces another, or is beside one for the same traffic.
+    fn install_related(&mut self, number: u32, (replaces, beside): (u32, u32), send_now: bool) {
+        let related = (Spi::new(replaces), Spi::new(beside));
+        self.install_with(number, number + 1000, everything(), related, send_now);
+    }
+
     /// A Child SA that receives at `number`, whose peer chose `theirs`.
     fn install_for(&mut self, number: u32, theirs: u32, selector: Selector, send_now: bool) {
+        self.install_with(number, theirs, selector, (None, None), send_now);
+    }
+
+    fn install_with(
+        &mut self,
+        number: u32,
+        theirs: u32,
+        selector: Selector,
+        (replaces, beside): (Option<Spi>, Option<Spi>),
+        send_now: bool,
+    ) {
         let spi = |value| Spi::new(value).unwrap();
         let parameters = |spi| SaParameters {
             engine: offload::Engine::default(),
@@ -70,7 +94,8 @@ impl Bench {
             inbound: parameters(spi(number)),
             outbound: parameters(spi(theirs)),
             selectors: vec![selector],
-            replaces: None,
+            replaces,
+            beside,
             next_hop: NextHop {
                 remote: "127.0.0.1:9".parse().unwrap(),
                 source: None,
@@ -281,4 +306,129 @@ fn peers_with_the_same_spi_do_not_disturb_each_other() {
     bench.handle(ChildCommand::Remove(Spi::new(301).unwrap(), Duration::ZERO));
     assert_eq!([1, 2].map(|low| sender(&mut bench, low)), [Some(300), None]);
     assert_eq!(bench.plane.outbound_sas().count(), 1);
+}
+
+fn remove(number: u32) -> ChildCommand {
+    ChildCommand::Remove(Spi::new(number).unwrap(), Duration::from_secs(5))
+}
+
+/// Which of four workers sends with which of the Child SAs that `change` makes, and whether it is its own to answer.
+fn senders(change: impl Fn(&mut Bench)) -> [(Option<u32>, bool); 4] {
+    [0, 1, 2, 3].map(|number| {
+        let mut bench = Bench::of_worker(number, 4);
+        change(&mut bench);
+        let sends = bench.sends();
+        let spi = sends.and_then(|theirs| Spi::new(theirs - 1000));
+        (sends, spi.is_some_and(|spi| bench.children.is_spread(spi)))
+    })
+}
+
+#[test]
+fn each_worker_sends_with_its_own_of_several_child_sas() {
+    // One: all share it, as without others.
+    let one = |bench: &mut Bench| bench.install(402, true);
+    assert_eq!(senders(one), [(Some(1402), false); 4]);
+    // Two: those without their own share them evenly.
+    let two = |bench: &mut Bench| {
+        one(bench);
+        bench.install_related(407, (0, 402), true);
+    };
+    let shared = |spis: [u32; 4]| spis.map(|spi| (Some(spi), true));
+    assert_eq!(senders(two), shared([1402, 1407, 1402, 1407]));
+    let all = |bench: &mut Bench| {
+        two(bench);
+        bench.install_related(400, (0, 407), true);
+        bench.install_related(405, (0, 402), true);
+    };
+    assert_eq!(senders(all), shared([1400, 1405, 1402, 1407]));
+    // One that does not send yet changes nothing.
+    let awaited = |bench: &mut Bench| {
+        two(bench);
+        bench.install_related(404, (0, 402), false);
+    };
+    assert_eq!(senders(awaited), shared([1402, 1407, 1402, 1407]));
+}
+
+#[test]
+fn one_of_several_is_rekeyed_and_removed_without_the_others() {
+    let two = |bench: &mut Bench| {
+        bench.install(400, true);
+        bench.install_related(401, (0, 400), true);
+    };
+    let of = |spis: [u32; 4], spread| spis.map(|spi| (Some(spi), spread));
+    // The successor receives, and takes over by command.
+    let begun = |bench: &mut Bench| {
+        two(bench);
+        bench.install_related(405, (401, 400), false);
+    };
+    assert_eq!(senders(begun), of([1400, 1401, 1400, 1401], true));
+    let switched = |bench: &mut Bench| {
+        begun(bench);
+        bench.handle(ChildCommand::Switch(Spi::new(405).unwrap()));
+    };
+    assert_eq!(senders(switched), of([1400, 1405, 1400, 1405], true));
+    let done = |bench: &mut Bench| {
+        switched(bench);
+        bench.handle(remove(401));
+    };
+    assert_eq!(senders(done), of([1400, 1405, 1400, 1405], true));
+    // One goes for good: the other carries all, as a single one.
+    let left = |bench: &mut Bench| {
+        done(bench);
+        bench.handle(remove(400));
+    };
+    assert_eq!(senders(left), of([1405; 4], false));
+    let none = |bench: &mut Bench| {
+        left(bench);
+        bench.handle(remove(405));
+        let later = bench.now + Duration::from_secs(6);
+        bench.children.poll(&mut bench.plane, later);
+        assert!(bench.children.policies.is_empty() && bench.children.table.is_empty());
+        assert_eq!(bench.plane.spd().iter().count(), 0);
+        assert!([400, 401, 405].iter().all(|spi| !bench.receives(*spi)));
+    };
+    assert_eq!(senders(none), [(None, false); 4]);
+}
+
+#[test]
+fn a_new_set_of_child_sas_takes_over_as_a_whole() {
+    let before = |bench: &mut Bench| {
+        bench.install(400, true);
+        bench.install_related(401, (0, 400), true);
+    };
+    // The peer started anew: none of the old ones is known there any more.
+    let anew = |bench: &mut Bench| {
+        before(bench);
+        bench.install(403, true);
+    };
+    assert_eq!(senders(anew), [(Some(1403), false); 4]);
+    // And back, when the new one goes or the old ones are preferred.
+    let gone = |bench: &mut Bench| {
+        anew(bench);
+        bench.handle(remove(403));
+    };
+    let both = [1400, 1401, 1400, 1401].map(|spi| (Some(spi), true));
+    assert_eq!(senders(gone), both);
+    let preferred = |bench: &mut Bench| {
+        anew(bench);
+        bench.handle(ChildCommand::Switch(Spi::new(400).unwrap()));
+    };
+    assert_eq!(senders(preferred), both);
+}
+
+#[test]
+fn answers_of_a_draining_child_sa_come_where_they_came_before() {
+    let mut bench = Bench::of_worker(1, 2);
+    bench.install(400, true);
+    bench.install_related(401, (0, 400), true);
+    bench.install_related(403, (401, 0), true);
+    bench.handle(remove(401));
+    let spread = |bench: &Bench, spi| bench.children.is_spread(Spi::new(spi).unwrap());
+    assert!([400, 401, 403].iter().all(|spi| spread(&bench, *spi)));
+    let later = bench.now + Duration::from_secs(6);
+    bench.children.poll(&mut bench.plane, later);
+    assert!(spread(&bench, 403) && !spread(&bench, 401));
+    // The number may come again, alone.
+    bench.install(401, true);
+    assert!(!spread(&bench, 401));
 }

@@ -48,6 +48,7 @@ impl Control {
             outbound,
             selectors: selectors(&up.local, &up.remote),
             replaces: up.replaces.and_then(Spi::new),
+            beside: up.beside.and_then(Spi::new),
             next_hop,
             order: child.order,
             path_mtu: path.mtu,

@@ -284,6 +284,7 @@ impl Control {
         let lifetime = resolved
             .and_then(|resolved| resolved.connection.rekey_after)
             .unwrap_or_default();
+        let workers = u32::try_from(self.plane.capabilities().workers).unwrap_or(1);
         let children = self.children.iter().filter(|(_, child)| child.ike == ike);
         let children = children.map(|(spi_in, child)| {
             let lifetime = resolved.and_then(|resolved| resolved.child(&child.name));
@@ -301,6 +302,7 @@ impl Control {
                 age_seconds: age.as_secs(),
                 rekey_seconds: early(lifetime).saturating_sub(age).as_secs(),
                 sending: child.sending,
+                worker: spi_in.checked_rem(workers).filter(|_| workers > 1),
                 // The packet path knows.
                 bytes_in: 0,
                 bytes_out: 0,

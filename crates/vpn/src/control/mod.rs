@@ -248,6 +248,7 @@ impl Control {
         let limits = Limits {
             nat_port: NAT_PORT,
             always_udp: path.encapsulation == Carrier::Udp,
+            resources: plane.capabilities().workers,
             ..Limits::default()
         };
         Self {

@@ -159,6 +159,7 @@ fn kernel_child(
         outbound: outbound.clone(),
         selectors: selectors.to_vec(),
         replaces,
+        beside: None,
         next_hop: NextHop {
             remote: "192.0.2.7:1234".parse().unwrap(),
             source: None,

@@ -77,6 +77,10 @@ pub(crate) struct Side {
     /// Whether it solves puzzles.
     pub(crate) solves: bool,
     pub(crate) connections: BTreeMap<String, Connection>,
+    /// For how many resources it wants Child SAs.
+    pub(crate) resources: usize,
+    /// Child SAs with the same traffic and their successors: what the first of them is, by inbound SPI.
+    group: BTreeMap<u32, u32>,
     /// IKE SAs that ended, and those that got successors, until somebody looks.
     pub(crate) downs: BTreeSet<IkeId>,
     pub(crate) rekeyed: Vec<(IkeId, IkeId)>,
@@ -93,6 +97,7 @@ impl Side {
         let address = ["192.0.2.1:500", "198.51.100.1:500"][index]
             .parse()
             .unwrap();
+        let resources = limits.resources;
         let random = Box::new(Seeded(seed.wrapping_mul(2).wrapping_add(index as u64)));
         Self {
             endpoint: Endpoint::new(limits, random, clock.local(now)),
@@ -114,6 +119,8 @@ impl Side {
             changed: Vec::new(),
             solves: true,
             connections: BTreeMap::new(),
+            resources,
+            group: BTreeMap::new(),
             downs: BTreeSet::new(),
             rekeyed: Vec::new(),
         }
@@ -143,6 +150,21 @@ impl Side {
     /// The Child SA with which this side sends.
     pub(crate) fn outbound(&self) -> Option<&ChildUp> {
         self.ups.get(self.sending.last()?)
+    }
+
+    /// The Child SAs with which this side sends from its resources, of those that belong to the last one.
+    pub(crate) fn outbounds(&self) -> Vec<&ChildUp> {
+        let group = self.sending.last().and_then(|spi| self.group.get(spi));
+        let mut of_resource = BTreeMap::new();
+        for spi in self
+            .sending
+            .iter()
+            .filter(|spi| self.group.get(spi) == group)
+        {
+            // The newer of two for one resource.
+            of_resource.insert(*spi as usize % self.resources, &self.ups[spi]);
+        }
+        of_resource.into_values().collect()
     }
 
     pub(crate) fn receives(&self, spi: u32, now: Timestamp) -> bool {
@@ -292,6 +314,9 @@ impl Side {
                     up.replaces.map_or("new", |_| "rekeyed")
                 ));
                 self.inbound.insert(up.spi_in, None);
+                let before = up.replaces.or(up.beside);
+                let group = before.and_then(|before| self.group.get(&before).copied());
+                self.group.insert(up.spi_in, group.unwrap_or(up.spi_in));
                 if up.send_now {
                     self.sending.push(up.spi_in);
                 }

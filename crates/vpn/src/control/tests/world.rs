@@ -83,6 +83,7 @@ impl DataPlane for FakePlane {
 impl NegotiatedKeying for FakePlane {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
+            workers: 1,
             moves: true,
             same_spi: true,
         }
