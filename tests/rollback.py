@@ -88,6 +88,19 @@ def run(suite):
         (kept / "registry.sqlite").rename(site.data / "registry.sqlite")
         (kept / "centre").rename(site.data / "centre")
 
+    with suite.case("journals that were cut, or an order, make no new beginning either"):
+        put(kept / "newest", audit)
+        shutil.rmtree(audit / "log")
+        for role in ("site", "portal"):
+            shutil.rmtree(audit / "journal" / role, ignore_errors=True)
+        for shipped in (audit / "journal").glob("*/shipped"):
+            shipped.unlink()
+        for _ in range(2):
+            refused(site, "last-checkpoint is gone")
+        reason = ("--reason", "a minute ahead")
+        contains(cordon("audit", "accept-clock", *site.arguments(), *reason, code=1).stderr, "last-checkpoint is gone")
+        refused(site, "last-checkpoint is gone")
+
     with suite.case("a loss that the log does not know of is none"):
         # Anybody with the disk can write the file; what a person has accepted is an event of the log.
         losses = site.data / "log-losses.json"

@@ -323,6 +323,16 @@ impl Journal {
         Ok(firsts.get(excess).copied().unwrap_or(self.last_seq + 1))
     }
 
+    /// Tells whether it has records that were written with a key.
+    pub(crate) fn has_authenticated(&self) -> Result<bool, JournalError> {
+        for first in segment::list(&self.dir)? {
+            if first <= self.last_seq && segment::is_keyed(&self.dir, first)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// The records from number `seq` on, oldest first, as they are when this is called.
     ///
     /// # Errors

@@ -191,6 +191,20 @@ impl SharedLog {
         self.inner.authenticator.of(purpose)
     }
 
+    /// Tells whether any journal has records that were written with the log's key, as all have since the version that began to
+    /// write them so.
+    ///
+    /// # Errors
+    /// A journal that cannot be read.
+    pub fn has_authenticated_records(&self) -> Result<bool, AuditError> {
+        for (name, role) in &lock(&self.inner.writer).journals {
+            if role.journal.has_authenticated().map_err(in_journal(name))? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// A view of the central log at its newest checkpoint.
     ///
     /// # Errors

@@ -80,7 +80,9 @@ pub(crate) fn check(data: &Path, audit: &SharedLog) -> Outcome<Kept> {
             );
         }
     }
-    match is_in_log(audit)? {
+    // Before anything is recorded by this version, the file is there: also where the log was removed and its journals filled a new one.
+    let recorded = audit.has_authenticated_records();
+    match recorded.or_hint("the journals of the audit log", SEE)? || is_in_log(audit)? {
         false => Ok(Kept::Unknown),
         true => Err(Failure::new(
             anyhow::anyhow!(
@@ -103,6 +105,12 @@ pub(crate) fn begin(data: &Path, audit: &SharedLog, kept: Kept, now: OffsetDateT
         record(audit, now)?;
     }
     write(data, audit)
+}
+
+/// Both, for commands that record something without opening the site.
+pub(crate) fn hold(data: &Path, audit: &SharedLog, now: OffsetDateTime) -> Outcome {
+    let kept = check(data, audit)?;
+    begin(data, audit, kept, now)
 }
 
 /// Has the log say that there is a file from here on.

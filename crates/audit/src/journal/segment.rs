@@ -101,6 +101,14 @@ pub(super) fn list(dir: &Path) -> Result<Vec<u64>, JournalError> {
     Ok(firsts)
 }
 
+/// Tells whether the segment says that its records have authenticators.
+pub(super) fn is_keyed(dir: &Path, first_seq: u64) -> Result<bool, JournalError> {
+    let path = segment_path(dir, first_seq);
+    let mut file = File::open(&path).map_err(at(&path))?;
+    let magic = read_up_to(&mut file, KEYED_MAGIC.len()).map_err(at(&path))?;
+    Ok(magic == KEYED_MAGIC)
+}
+
 impl Segment {
     /// Makes the segment whose first record will be `first_seq`; appears whole or not at all.
     pub(super) fn create(

@@ -229,7 +229,8 @@ fn place_of(leaf: &[u8], index: u64) -> Result<Place, AuditError> {
 }
 
 /// Finds the last leaf of each wanted role, reading backwards. The value is a note of an earlier
-/// leaf of that role, where the search may stop.
+/// leaf of that role, where the search may stop. Anybody with the disk can have written it: one that is not of that leaf would
+/// have the search stop before it has found any, and the whole journal come into the log once more.
 fn find_last(
     log: &Log,
     wanted: &BTreeMap<String, Option<Shipped>>,
@@ -237,13 +238,21 @@ fn find_last(
     let mut found = BTreeMap::new();
     let view = log.view()?;
     for (role, hint) in wanted {
-        if let Some(hint) = hint.filter(|hint| hint.leaf_index >= view.size()) {
-            return Err(AuditError::Diverged {
-                role: role.clone(),
-                reason: "the central log was set back",
-                journal: hint.seq,
-                central: 0,
-            });
+        let Some(hint) = hint else { continue };
+        let wrong = |reason| AuditError::Diverged {
+            role: role.clone(),
+            reason,
+            journal: hint.seq,
+            central: 0,
+        };
+        if hint.leaf_index >= view.size() {
+            return Err(wrong("the central log was set back"));
+        }
+        let place = place_of(&view.entry(hint.leaf_index)?, hint.leaf_index)?;
+        if (&place.role, place.seq) != (role, hint.seq) {
+            return Err(wrong(
+                "the central log has something else where a record was shipped to",
+            ));
         }
     }
     let mut end = view.size();

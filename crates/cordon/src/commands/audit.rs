@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use audit::verify::Verifier;
 use audit::{Leaf, VerifierKey, View};
 use serde_json::json;
+use time::OffsetDateTime;
 
 use commandline::visible;
 
@@ -39,6 +40,7 @@ fn open_log(args: &AcceptLoss) -> Outcome<audit::SharedLog> {
 
 fn accept_clock(args: &AcceptLoss, json: bool) -> Outcome {
     let log = open_log(args)?;
+    last_checkpoint::hold(&args.site.data, &log, OffsetDateTime::now_utc())?;
     crate::clock::accept(&args.site.data, &log, &args.reason)?;
     super::print(
         json,

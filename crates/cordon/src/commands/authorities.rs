@@ -15,6 +15,7 @@ use crate::cli::{Authorities, InstallAuthorities, NewAuthority, RequestAuthoriti
 use crate::config::Config;
 use crate::control::{Request, ask};
 use crate::failure::{Failure, OrHint as _, Outcome};
+use crate::last_checkpoint;
 use crate::site::{open_audit, private, registry_settings};
 
 const CHECK: &str = "check the folder's rights and its disk";
@@ -126,6 +127,7 @@ fn first(args: &InstallAuthorities, ceremony: &Path, root: Option<&str>) -> Outc
     let secret = Passphrase::new(secret);
     let now = OffsetDateTime::now_utc();
     let audit = open_audit(data, &secret, &config.site.log_origin)?;
+    last_checkpoint::hold(data, &audit, now)?;
     let role = audit.role("registry").or_hint("the audit log", CHECK)?;
     let delivery = Delivery {
         folder: ceremony,

@@ -103,6 +103,62 @@ fn a_record_without_the_key_is_not_shipped() {
     assert_eq!(size(folder.path()), 4);
 }
 
+/// The note of how far a journal was shipped is nobody's word: it must not have the search for its newest event stop early.
+#[test]
+fn a_note_of_what_was_shipped_does_not_bring_old_events_once_more() {
+    let folder = two_roles();
+    let note = folder.path().join("journal/centre/shipped");
+    // The two events of the role are at 0 and 1, those of the other at 2 and 3.
+    for (seq, index) in [
+        (0, 3),
+        (0, 0),
+        (1, 3),
+        (2, 3),
+        (1, 1),
+        (2, 0),
+        (3, 1),
+        (0, 99),
+    ] {
+        fs::write(&note, format!("{seq} {index}\n")).unwrap();
+        let refused = SharedLog::open(folder.path(), key()).err();
+        assert!(
+            matches!(refused, Some(AuditError::Diverged { .. })),
+            "{seq} {index}: {refused:?}"
+        );
+        assert_eq!(size(folder.path()), 4);
+    }
+    for (seq, index) in [(1, 0), (2, 1)] {
+        fs::write(&note, format!("{seq} {index}\n")).unwrap();
+        let log = SharedLog::open(folder.path(), key()).unwrap();
+        assert_eq!(log.view().unwrap().size(), 4);
+    }
+}
+
+#[test]
+fn records_with_the_key_tell_that_they_were_written_by_this_version() {
+    let folder = tempfile::tempdir().unwrap();
+    let has = || {
+        let log = SharedLog::open(folder.path(), key()).unwrap();
+        let role = log.role("centre").unwrap();
+        (log.has_authenticated_records().unwrap(), role)
+    };
+    assert!(!has().0, "a journal without records");
+    has().1.record(event("a")).unwrap();
+    assert!(has().0);
+    // An empty segment of an earlier version behind them hides nothing.
+    let path = folder.path().join(SEGMENT);
+    let leaves = leaves(&fs::read(&path).unwrap(), 64);
+    let mut header = b"CORDONJ1".to_vec();
+    header.extend_from_slice(&2_u64.to_be_bytes());
+    header.extend_from_slice(&chain_hash(leaves.last().unwrap()));
+    let empty = SEGMENT.replace("01.journal", "02.journal");
+    fs::write(folder.path().join(&empty), header).unwrap();
+    assert!(has().0);
+    fs::remove_file(folder.path().join(empty)).unwrap();
+    fs::write(&path, without_key(&leaves)).unwrap();
+    assert!(!has().0);
+}
+
 #[test]
 fn an_empty_segment_must_continue_what_the_log_has() {
     let folder = two_roles();
