@@ -75,7 +75,7 @@ pub enum JournalError {
         path: PathBuf,
         /// Number of the first such record.
         seq: u64,
-        /// Where it begins in the file.
+        /// Its beginning, in bytes from that of the file.
         offset: u64,
     },
     /// A record of a segment without a key is not known to be in the log.
@@ -142,7 +142,7 @@ pub struct Journal {
     file: DiskFile,
     path: PathBuf,
     len: u64,
-    /// Whether the newest segment is one that records may be added to.
+    /// Records may be added to the newest segment: it is of the kind that this journal writes.
     is_current: bool,
     last_seq: u64,
     head: Hash,

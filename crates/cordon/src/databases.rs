@@ -19,11 +19,11 @@ const EVERY: Duration = Duration::from_secs(2);
 /// Time between two readings of all rows, which take seconds where there are a million: for bytes that are changed without SQLite.
 const WHOLE: Duration = Duration::from_hours(1);
 
-/// How long looks may fail for another reason. Our choice: the longest wait for a lock, which a program that copies the database
+/// Time for which looks may fail for another reason. Our choice: the longest wait for a lock, which a program that copies the database
 /// holds for moments.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What to do about a database at which no look succeeds.
+/// Advice about a database at which no look succeeds.
 const UNSEEN: &str = "another program keeps the database locked, or the disk is at fault: a site that cannot see whether its databases were \
     changed does not go on; end that program, and start the site again";
 

@@ -32,7 +32,7 @@ const BEGUN: &str = "last-checkpoint/begun";
 const KEPT: &str = "last-checkpoint";
 /// The action of the event that says so.
 const ACTION: &str = "audit.keep-checkpoint";
-/// How its line begins (C2SP signed-note: a signature by an unknown key).
+/// Beginning of its line (C2SP signed-note: a signature by an unknown key).
 const LINE: &str = "\u{2014} cordon-last-checkpoint ";
 /// Stands where a signature has the number of its key.
 const NO_KEY: [u8; 4] = [0; 4];
@@ -46,7 +46,7 @@ fn path(data: &Path) -> PathBuf {
     data.join("last-checkpoint")
 }
 
-/// What a start has found.
+/// Kinds of what a start has found.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kept {
     /// A file of this site, of which the log knows.
@@ -66,10 +66,11 @@ pub(crate) fn check(data: &Path, audit: &SharedLog) -> Outcome<Kept> {
             let continues = audit.check_continues(known.as_bytes());
             continues.or_hint(went_back, HINT)?;
             let is_of = |purpose| is_authentic(&known, &audit.authenticator(purpose));
-            match () {
-                () if is_of(KEPT) => return Ok(Kept::Known),
-                () if is_of(BEGUN) => return Ok(Kept::Begun),
-                () => {}
+            if is_of(KEPT) {
+                return Ok(Kept::Known);
+            }
+            if is_of(BEGUN) {
+                return Ok(Kept::Begun);
             }
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}

@@ -30,7 +30,7 @@ const DEMANDS: [&str; 3] = [
 /// Settings by dotted name.
 type Settings = BTreeMap<String, Value>;
 
-/// What `settings.json` has.
+/// Contents of `settings.json`.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Kept {

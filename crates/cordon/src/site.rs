@@ -197,7 +197,7 @@ fn open_log(folder: &Path, key: audit::LogKey) -> Outcome<SharedLog> {
     })
 }
 
-/// What to do about a log that cannot be opened.
+/// Gives advice about a log that cannot be opened.
 fn log_hint(error: &AuditError) -> String {
     const EXAMINE: &str =
         "keep a copy of the folder `audit` for an examination, then bring back its newest copy";

@@ -91,7 +91,7 @@ impl HttpBody for NotedBody {
     }
 }
 
-/// What is done for a request, and goes on where it is dropped.
+/// Work for a request, which goes on where it is dropped.
 struct GoesOn {
     work: Option<Pin<Box<dyn Future<Output = Response> + Send>>>,
     is_there: Arc<AtomicBool>,

@@ -287,7 +287,7 @@ fn public_router(site: &Site) -> Router {
         .layer(timeout())
 }
 
-/// What changes nothing, and ends with whoever asked.
+/// Lists and OCSP: requests that change nothing, and end with whoever asked.
 fn lists_router(site: &Site) -> Router {
     let registry = site.registry.clone();
     registry::est::public_router(registry, Arc::new(OffsetDateTime::now_utc))

@@ -183,7 +183,7 @@ impl Directory {
         Ok(directory)
     }
 
-    /// Whether a directory in `file` has people; it need not be open.
+    /// Tells whether a directory in `file` has people; it need not be open.
     ///
     /// # Errors
     /// [`DirectoryError::Store`].

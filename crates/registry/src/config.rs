@@ -130,13 +130,13 @@ pub struct Config {
     /// Key algorithm of the root and the issuing authorities.
     pub authority_algorithm: KeyAlgorithm,
     pub lifetimes: Lifetimes,
-    /// Where [`crate::est::public_router`] serves lists to others, for instance
+    /// Address at which [`crate::est::public_router`] serves lists to others, for instance
     /// `http://pki.example.org/crl`; goes into certificates. `None` leaves it out.
     pub crl_base_url: Option<String>,
     /// Among how many lists the revoked certificates of each authority are divided. It counts for certificates issued from
     /// now on; each keeps its list.
     pub crl_shards: NonZeroU16,
-    /// Where [`crate::est::public_router`] answers OCSP requests, for instance `http://pki.example.org/ocsp`;
+    /// Address at which [`crate::est::public_router`] answers OCSP requests, for instance `http://pki.example.org/ocsp`;
     /// goes into certificates. `None` leaves it out.
     pub ocsp_url: Option<String>,
     /// Which authorities have their keys elsewhere than in files.

@@ -251,7 +251,7 @@ type BookRow = (i64, String, String, Vec<u8>);
 type Reader = fn(&BookRow, &mut dyn FnMut(InBook<'_>));
 
 impl Registry {
-    /// Whether a registry in `directory` ever issued a certificate; it need not be open.
+    /// Tells whether a registry in `directory` ever issued a certificate; it need not be open.
     ///
     /// # Errors
     /// [`RegistryError::Store`].

@@ -177,7 +177,7 @@ impl Children {
         }
     }
 
-    /// Whether each of several workers has its own of the Child SAs among which this one is: then what answers its
+    /// Tells whether each of several workers has its own of the Child SAs among which this one is: then what answers its
     /// packets is to come to this worker, else to another one.
     pub(crate) fn is_spread(&self, spi: Spi) -> bool {
         self.resources.is_spread(spi)
@@ -430,7 +430,7 @@ impl Children {
         }
     }
 
-    /// What Child SAs carried, with those for the same traffic as one: what goes by one may be answered by another.
+    /// Traffic that Child SAs carried, with those for the same traffic as one: what goes by one may be answered by another.
     fn together(&self, carried: impl Iterator<Item = (Spi, u64, u64)>) -> Vec<(Spi, u64, u64)> {
         let mut sums = Vec::new();
         let mut groups: BTreeMap<Group, (Spi, u64, u64)> = BTreeMap::new();

@@ -26,7 +26,7 @@ pub(crate) struct TunSink<'a> {
 }
 
 impl TunSink<'_> {
-    /// Whether this queue is written to.
+    /// Tells whether this queue is written to.
     pub(crate) fn is_to(&self, tun: &Tun) -> bool {
         std::ptr::eq(self.tun, tun)
     }

@@ -20,7 +20,7 @@ const KEYED_MAGIC: &[u8; 8] = b"CORDONJ2";
 const HEADER_BYTES: usize = 8 + 8 + 32;
 const HASH_BYTES: usize = 32;
 
-/// What shows that a record is the journal's own.
+/// Evidence that a record is the journal's own.
 #[derive(Clone, Debug)]
 pub(super) struct Proof {
     authenticator: Option<Authenticator>,
@@ -50,7 +50,7 @@ pub(super) struct Segment {
     pub(super) len: u64,
     pub(super) last_seq: u64,
     pub(super) head: Hash,
-    /// Whether it is of the kind that the journal writes.
+    /// It is of the kind that the journal writes.
     pub(super) is_current: bool,
 }
 
@@ -181,11 +181,11 @@ struct SegmentReader {
     input: BufReader<File>,
     role: String,
     proof: Proof,
-    /// Whether its records have authenticators.
+    /// Its records have authenticators.
     is_keyed: bool,
     next_seq: u64,
     head: Hash,
-    /// Where the last whole record ends, in bytes from the beginning of the file.
+    /// End of the last whole record, in bytes from the beginning of the file.
     end: u64,
 }
 

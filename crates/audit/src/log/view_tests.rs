@@ -1,4 +1,4 @@
-//! What a view gives is what the signed root has, whatever the files say.
+//! A view gives what the signed root has, whatever the files say.
 
 use std::ops::ControlFlow;
 
@@ -129,7 +129,7 @@ fn every_hash_of_every_tile_counts() {
     assert_eq!(read_all(&view(folder.path())).unwrap(), 700);
 }
 
-/// What was held against the root is not read again, so that reading on costs no more than before.
+/// Tiles that were held against the root are not read again, so that reading on costs no more than before.
 #[test]
 fn a_tile_is_read_and_held_once_while_it_is_the_last_of_its_level() {
     let folder = log_of(700);

@@ -43,7 +43,7 @@ pub(crate) struct Offer {
     pub(crate) spi_in: u32,
     pub(crate) proposals: Vec<Proposal>,
     pub(crate) pending: Option<Pending>,
-    /// Whether there may be several for its traffic (RFC 9611).
+    /// There may be several for its traffic (RFC 9611).
     pub(crate) shares: bool,
     pub(super) local: Vec<TrafficSelector>,
     pub(super) remote: Vec<TrafficSelector>,
@@ -66,7 +66,7 @@ pub(crate) struct ChildContext<'a> {
     pub(crate) others: Vec<u32>,
     /// The same with all that there are for the same traffic.
     pub(crate) siblings: Siblings,
-    /// Whether what is replaced is one of several for its traffic.
+    /// The one that is replaced is one of several for its traffic.
     pub(crate) shared: bool,
 }
 
@@ -469,7 +469,7 @@ pub(crate) struct Negotiated {
     mode: Mode,
     /// Whether the peer accepts traffic-flow padding.
     tfc_padding: bool,
-    /// Whether there may be several for its traffic.
+    /// There may be several for its traffic.
     pub(super) shares: bool,
     pub(super) initiator: bool,
 }

@@ -25,7 +25,7 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
-    /// Whether both are the same, in whatever order.
+    /// Tells whether both are the same, in whatever order.
     pub(crate) fn is(&self, other: &Self) -> bool {
         let same = |one: &[TrafficSelector], two: &[TrafficSelector]| {
             one.len() == two.len() && one.iter().all(|selector| two.contains(selector))

@@ -3,7 +3,7 @@
 use crate::event::Reason;
 use crate::wire::{Notify, NotifyType};
 
-/// Why a Child SA is refused, on the wire and for people.
+/// Reason for which a Child SA is refused, on the wire and for people.
 pub(crate) struct Refusal {
     pub(crate) notify: Notify,
     pub(crate) reason: Box<Reason>,

@@ -10,7 +10,7 @@
 //!                         <--  HDR, SK {}
 //! ```
 //!
-//! Who asked for the first asks for the further ones, one at a time, until each of its resources has one or the peer
+//! The side that asked for the first asks for the further ones, one at a time, until each of its resources has one or the peer
 //! wants no more; then not again before the IKE SA is replaced. So there are as many as the side with fewer resources
 //! has, whoever starts. A peer that does not confirm the first is not asked.
 //!
@@ -43,7 +43,7 @@ impl Negotiated {
         self.shares.then_some(Traffic { local, remote })
     }
 
-    /// Whether there are others for its traffic.
+    /// Tells whether there are others for its traffic.
     pub(super) fn has_others(&self, siblings: &Siblings) -> bool {
         let shared = self.shared();
         shared.is_some_and(|traffic| !siblings.beside(self.config, &traffic).is_empty())
@@ -51,13 +51,13 @@ impl Negotiated {
 }
 
 impl ChildContext<'_> {
-    /// Whether there are Child SAs with this traffic, beside which one more would be.
+    /// Tells whether there are Child SAs with this traffic, beside which one more would be.
     pub(crate) fn is_further(&self, shared: Option<(usize, &Traffic)>) -> bool {
         let beside = shared.map(|(config, traffic)| self.siblings.beside(config, traffic));
         beside.is_some_and(|beside| !beside.is_empty())
     }
 
-    /// Whether the Child SA that the peer asks for is one of several for its traffic.
+    /// Tells whether the Child SA that the peer asks for is one of several for its traffic.
     pub(crate) fn admit_resource(
         &self,
         limits: &Limits,
@@ -104,7 +104,7 @@ impl Established {
         }
     }
 
-    /// Whether another Child SA counts for this one against what the peer may have: of those for the same traffic the one
+    /// Tells whether another Child SA counts for this one against what the peer may have: of those for the same traffic the one
     /// with the lowest SPI does.
     pub(crate) fn is_further(&self, child: &ChildSa, replaced: Option<u32>) -> bool {
         let Some(traffic) = &child.traffic else {

@@ -37,13 +37,13 @@ impl Siblings {
         of.count()
     }
 
-    /// Whether there may be one more that is configured so.
+    /// Tells whether there may be one more that is configured so.
     pub(super) fn has_room(&self, limits: &Limits, config: usize) -> bool {
         let count = self.of(config);
         count == 0 || (count < most(limits) && !self.crowded)
     }
 
-    /// Whether a new one is to be the first of several.
+    /// Tells whether a new one is to be the first of several.
     pub(crate) fn may_begin(&self, limits: &Limits, config: usize) -> bool {
         most(limits) > 1 && self.of(config) == 0
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use ikev2::{Connection, IkeId, Limits, Timestamp};
 
-use crate::support::{Clock, Seeded, Weather, World, connection};
+use crate::support::{Clock, Seeded, Weather, World, connection, resources_of, with_resources};
 
 /// Longest pause between two attempts of a side, as in the daemon.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
@@ -126,20 +126,6 @@ impl Plan {
             resources: [1; 2],
         }
     }
-
-    /// In a third of the seeds, Child SAs for several resources.
-    fn extend_by_resources(&mut self, random: &mut Seeded) {
-        if random.below(3) == 0 {
-            self.resources = [1; 2].map(|least| least + random.below(4) as usize);
-        }
-    }
-
-    fn limits(&self, side: usize) -> Limits {
-        Limits {
-            resources: self.resources[side],
-            ..self.limits.clone()
-        }
-    }
 }
 
 /// Lets time pass, while both sides look after the tunnel.
@@ -157,9 +143,9 @@ fn run_for(world: &mut World, wishes: &mut [Wish; 2], time: Duration) {
 fn run(seed: u64) {
     let mut random = Seeded(seed.wrapping_mul(0x9e37_79b9) ^ 0x5e77);
     let mut plan = Plan::new(&mut random);
-    plan.extend_by_resources(&mut Seeded(seed.wrapping_mul(0x8cb9_2ba7) ^ 0x9611));
+    plan.resources = resources_of(seed);
     let connections = plan.connections.clone();
-    let limits = [0, 1].map(|side| plan.limits(side));
+    let limits = [0, 1].map(|side| with_resources(&plan.limits, plan.resources[side]));
     let mut world = World::with_clocks(connections, limits, seed, plan.clocks);
     world.weather = Weather {
         loss: random.below(15),
@@ -258,7 +244,10 @@ fn rekey(world: &mut World, side: usize, random: &mut Seeded) {
 }
 
 fn crash(world: &mut World, wishes: &mut [Wish; 2], plan: &Plan, side: usize, seed: u64) {
-    let (connection, limits) = (plan.connections[side].clone(), plan.limits(side));
+    let (connection, limits) = (
+        plan.connections[side].clone(),
+        with_resources(&plan.limits, plan.resources[side]),
+    );
     world.restart(side, connection, limits, seed);
     wishes[side] = Wish {
         starts: plan.starts[side],

@@ -12,7 +12,9 @@ use ikev2::crypto::Group;
 use ikev2::{Connection, Limits, TicketKeys};
 use zeroize::Zeroizing;
 
-use crate::support::{Clock, Seeded, Weather, World, certify, connection, key_of};
+use crate::support::{
+    Clock, Seeded, Weather, World, certify, connection, key_of, resources_of, with_resources,
+};
 
 /// What a seed chose.
 struct Plan {
@@ -87,20 +89,6 @@ impl Plan {
         }
     }
 
-    /// In a third of the seeds, Child SAs for several resources.
-    fn extend_by_resources(&mut self, random: &mut Seeded) {
-        if random.below(3) == 0 {
-            self.resources = [1; 2].map(|least| least + random.below(4) as usize);
-        }
-    }
-
-    fn limits(&self, side: usize) -> Limits {
-        Limits {
-            resources: self.resources[side],
-            ..self.limits.clone()
-        }
-    }
-
     /// The same once more, for what came after that.
     fn extend_again(&mut self, random: &mut Seeded) {
         self.resumes = random.below(3) == 0;
@@ -163,8 +151,8 @@ fn run(seed: u64) {
     let mut others = Seeded(seed.wrapping_mul(0xa076_1d65) ^ 0x0b5e);
     plan.extend(&mut others);
     plan.extend_again(&mut Seeded(seed.wrapping_mul(0xd6e8_feb8) ^ 0x71c4));
-    plan.extend_by_resources(&mut Seeded(seed.wrapping_mul(0x8cb9_2ba7) ^ 0x9611));
-    let limits = [0, 1].map(|side| plan.limits(side));
+    plan.resources = resources_of(seed);
+    let limits = [0, 1].map(|side| with_resources(&plan.limits, plan.resources[side]));
     let mut world = World::with_clocks(plan.connections.clone(), limits, seed, plan.clocks);
     for side in [0, 1] {
         plan.set_up(&mut world, side);
@@ -237,7 +225,10 @@ fn depart(world: &mut World, action: u64) {
 /// at once the second ends the first (INITIAL_CONTACT).
 fn restart(world: &mut World, plan: &Plan, side: usize, seed: u64) {
     world.watch = false;
-    let (connection, limits) = (plan.connections[side].clone(), plan.limits(side));
+    let (connection, limits) = (
+        plan.connections[side].clone(),
+        with_resources(&plan.limits, plan.resources[side]),
+    );
     world.restart(side, connection, limits, seed);
     plan.set_up(world, side);
     for _ in 0..60 {

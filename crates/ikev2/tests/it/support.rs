@@ -14,6 +14,7 @@ use ikev2::{Connection, IkeId, Limits, Path, Timestamp, Transmit, Transport};
 pub(crate) use keys::{Key, Seeded, key_of};
 pub(crate) use setup::{
     cbc_ike, certified_by, certify, connection, credential, esp_default, ike_default, net,
+    resources_of, with_resources,
 };
 pub(crate) use side::{Clock, Side};
 

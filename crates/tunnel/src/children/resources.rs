@@ -91,7 +91,7 @@ impl Resources {
         }
     }
 
-    /// Whether several workers have their own of the Child SAs among which this one is.
+    /// Tells whether several workers have their own of the Child SAs among which this one is.
     pub(super) fn is_spread(&self, spi: Spi) -> bool {
         self.spread.contains(&spi)
     }

@@ -312,7 +312,7 @@ fn remove(number: u32) -> ChildCommand {
     ChildCommand::Remove(Spi::new(number).unwrap(), Duration::from_secs(5))
 }
 
-/// Which of four workers sends with which of the Child SAs that `change` makes, and whether it is its own to answer.
+/// Gives which of four workers sends with which of the Child SAs that `change` makes, and whether it is its own to answer.
 fn senders(change: impl Fn(&mut Bench)) -> [(Option<u32>, bool); 4] {
     [0, 1, 2, 3].map(|number| {
         let mut bench = Bench::of_worker(number, 4);

@@ -4,10 +4,10 @@ use ikev2::config::{Addresses, Credential, KeyKind, LocalAuth, Mode, PeerId, Psk
 use ikev2::crypto::{Group, Prf};
 use ikev2::select::{EspProposal, IkeProposal};
 use ikev2::wire::{Identification, TrafficSelector};
-use ikev2::{ChildConfig, Connection};
+use ikev2::{ChildConfig, Connection, Limits};
 use offload::{Encryption, Integrity};
 
-use super::{Key, key_of};
+use super::{Key, Seeded, key_of};
 
 pub(crate) fn ike_default() -> IkeProposal {
     IkeProposal {
@@ -98,5 +98,22 @@ pub(crate) fn certified_by(authorities: &[[u8; 20]]) -> RemoteAuth {
     RemoteAuth::Certificate {
         authorities: authorities.to_vec(),
         ocsp: false,
+    }
+}
+
+/// Resources of both sides: several in a third of the seeds.
+pub(crate) fn resources_of(seed: u64) -> [usize; 2] {
+    let mut random = Seeded(seed.wrapping_mul(0x8cb9_2ba7) ^ 0x9611);
+    match random.below(3) {
+        0 => [1; 2].map(|least| least + random.below(4) as usize),
+        _ => [1; 2],
+    }
+}
+
+/// The same limits with so many resources.
+pub(crate) fn with_resources(limits: &Limits, resources: usize) -> Limits {
+    Limits {
+        resources,
+        ..limits.clone()
     }
 }
