@@ -2,6 +2,7 @@
 
 import os
 import re
+import time
 from pathlib import Path
 
 
@@ -14,11 +15,9 @@ class Usage:
 
     def seconds(self):
         """Used in and on behalf of them since they began."""
-        ticks = 0
-        for pid in self.pids:
-            fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-            ticks += int(fields[11]) + int(fields[12])
-        return ticks / os.sysconf("SC_CLK_TCK")
+        # Linux has a clock for each process, with nanoseconds where /proc/PID/stat has hundredths: the complement of its
+        # number, and in the lowest three bits the kind, of all threads by the scheduler's own account.
+        return sum(time.clock_gettime(~pid << 3 | 2) for pid in self.pids)
 
     def used(self):
         """Seconds since this object was made."""

@@ -111,7 +111,7 @@ pub(crate) struct Connection {
     /// When revocation lists were last fetched over this connection, by both clocks.
     pub(crate) lists_at: Option<(Instant, OffsetDateTime)>,
     /// The peer, if its path was validated since lists were asked for: meanwhile only dates and revocation change.
-    pub(crate) validated: Option<ValidatedIdentity>,
+    pub(crate) validated: Option<Arc<ValidatedIdentity>>,
     /// TLS configuration it was made with: the identity shown stays the connection's for its whole life.
     tls: Arc<ClientConfig>,
     link: Link,

@@ -93,7 +93,7 @@ pub(crate) struct State {
 
 struct Recipient {
     certificate: Certificate,
-    validated: ValidatedIdentity,
+    validated: Arc<ValidatedIdentity>,
 }
 
 impl Recipient {
@@ -438,7 +438,7 @@ fn validated(
     store: &TrustStore,
     certificate: &Certificate,
     now: OffsetDateTime,
-) -> Result<ValidatedIdentity, PathError> {
+) -> Result<Arc<ValidatedIdentity>, PathError> {
     let der = cert::to_der(certificate).map_err(PathError::Certificate)?;
     let chain = [CertificateDer::from(der)];
     let validate = |at| store.validate_ignoring_revocation(&chain, Purpose::Recipient, at);

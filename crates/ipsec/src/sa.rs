@@ -546,7 +546,7 @@ impl InboundSa {
         self.spi
     }
 
-    /// Whose code opens packets: `library`, `avx512` or both; for people and logs.
+    /// Whose code opens packets: `library`, `avx512`, both of them, or `avx2`; for people and logs.
     pub fn engine_name(&self) -> &'static str {
         match &self.protection {
             Protection::Esp(transform) => transform.engine_name(),

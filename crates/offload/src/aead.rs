@@ -2,8 +2,8 @@
 
 use aws_lc_rs::aead;
 
-use crate::engine::Engine;
-use crate::kernels::{GcmKernel, prefetch};
+use crate::engine::{self, Engine};
+use crate::kernels::{GcmKernel, GcmPairsKernel, prefetch};
 use crate::suite::{Encryption, Mode, SuiteError};
 
 /// A combined mode with one key, for any nonce and additional data.
@@ -12,6 +12,7 @@ pub struct Aead(Key);
 enum Key {
     Library(aead::LessSafeKey),
     Vector(Box<GcmKernel>),
+    Pairs(Box<GcmPairsKernel>),
 }
 
 impl Aead {
@@ -20,11 +21,13 @@ impl Aead {
     /// # Errors
     /// [`SuiteError::Refused`] for a key of a wrong length, and for what is no such mode.
     pub fn new(encryption: Encryption, key: &[u8], engine: Engine) -> Result<Self, SuiteError> {
-        if encryption.mode() == Mode::AesGcm
-            && engine == Engine::Fastest
-            && let Some(kernel) = GcmKernel::new(key)
-        {
-            return Ok(Self(Key::Vector(Box::new(kernel))));
+        if encryption.mode() == Mode::AesGcm && engine == Engine::Fastest {
+            if let Some(kernel) = GcmKernel::new(key) {
+                return Ok(Self(Key::Vector(Box::new(kernel))));
+            }
+            if let Some(kernel) = GcmPairsKernel::new(key) {
+                return Ok(Self(Key::Pairs(Box::new(kernel))));
+            }
         }
         let algorithm = match encryption {
             Encryption::AesGcm128 | Encryption::AesGmac128 => &aead::AES_128_GCM,
@@ -42,6 +45,7 @@ impl Aead {
         match &self.0 {
             Key::Library(key) => prefetch(key),
             Key::Vector(kernel) => prefetch(&**kernel),
+            Key::Pairs(kernel) => prefetch(&**kernel),
         }
     }
 
@@ -58,6 +62,7 @@ impl Aead {
                 *tag = made.as_ref().try_into().ok()?;
             }
             Key::Vector(kernel) => *tag = kernel.seal(&nonce, aad, text)?,
+            Key::Pairs(kernel) => *tag = kernel.seal(&nonce, aad, text)?,
         }
         Some(())
     }
@@ -72,10 +77,15 @@ impl Aead {
                 Some(())
             }
             Key::Vector(kernel) => kernel.open(&nonce, aad, text, tag),
+            Key::Pairs(kernel) => kernel.open(&nonce, aad, text, tag),
         }
     }
 
-    pub(crate) const fn is_vector(&self) -> bool {
-        matches!(self.0, Key::Vector(_))
+    pub(crate) const fn engine_name(&self) -> &'static str {
+        match self.0 {
+            Key::Library(_) => engine::LIBRARY,
+            Key::Vector(_) => engine::VECTOR,
+            Key::Pairs(_) => engine::PAIRS,
+        }
     }
 }

@@ -15,5 +15,7 @@ pub enum Engine {
 pub(crate) const LIBRARY: &str = "library";
 /// Name of an engine that is all vector code.
 pub(crate) const VECTOR: &str = "avx512";
+/// Name of the engine for AES-GCM on processors that lack AVX-512.
+pub(crate) const PAIRS: &str = "avx2";
 /// Name of an engine that takes one algorithm from each.
 pub(crate) const MIXED: &str = "avx512 and library";

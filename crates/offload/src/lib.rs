@@ -17,7 +17,7 @@
 //!
 //! Two engines do the work, chosen when keys are set up ([`engine::Engine`]): on processors with
 //! AVX-512 and its AES instructions our own vector code for AES-GCM, AES-CBC, HMAC-SHA1 and
-//! HMAC-SHA2-256, with keys of 128 and 256 bits; for the rest and elsewhere a library (aws-lc-rs; AES in
+//! HMAC-SHA2-256, with keys of 128 and 256 bits, and on those with VAES alone for AES-GCM; for the rest and elsewhere a library (aws-lc-rs; AES in
 //! CBC, CTR, CCM and XCBC-MAC mode from the `aes` and `cbc` crates), packet by packet but for CCM. Both give the same bytes. All `unsafe` is in the vector code.
 
 mod aead;

@@ -160,10 +160,10 @@ impl Transform {
         self
     }
 
-    /// Name of the engine, `library`, `avx512` or both; for people and logs.
+    /// Name of the engine, `library`, `avx512`, both of them, or `avx2`; for people and logs.
     pub fn engine_name(&self) -> &'static str {
         let (encryption, integrity) = match &self.protection {
-            Protection::Combined { cipher, .. } => (cipher.is_vector(), cipher.is_vector()),
+            Protection::Combined { cipher, .. } => return cipher.engine_name(),
             Protection::Ccm(_) | Protection::Gmac { .. } => (false, false),
             Protection::Separate { cipher, mac } => {
                 let integrity = mac.engine_name() == engine::VECTOR;

@@ -29,6 +29,7 @@ mod purpose;
 mod record;
 mod revocation;
 mod search;
+mod validated;
 mod validation;
 
 use std::cell::Cell;
@@ -37,7 +38,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use const_oid::db::rfc5912::ID_CE_BASIC_CONSTRAINTS;
 use der::Encode as _;
 use rustls_pki_types::CertificateDer;
-use time::{Duration, OffsetDateTime};
+use time::OffsetDateTime;
 use x509_cert::ext::pkix::BasicConstraints;
 
 use self::certificate::{ParsedCertificate, subject_name};
@@ -50,10 +51,11 @@ pub use self::policy::{AuthorityKinds, MIN_RSA_BITS, OcspPolicy, PathPolicy, Rev
 pub use self::purpose::Purpose;
 pub use self::revocation::PathRecord;
 use self::search::{Candidates, Search};
+pub use self::validated::ValidatedIdentity;
+use self::validated::ValidatedPaths;
 use crate::cert::{Certificate, MAX_CHAIN_LEN};
 use crate::clearance::Clearance;
-use crate::crl::RevocationReason;
-use crate::extension::{decoded, from_x509_time};
+use crate::extension::decoded;
 use crate::oid::ExtensionArc;
 use crate::profile::CaKind;
 use crate::status::StatusCache;
@@ -94,6 +96,7 @@ struct Inner {
     roots: Vec<Arc<ParsedCertificate>>,
     /// One for all clones: an authority that is added is known to everybody.
     known: Arc<RwLock<Arc<Known>>>,
+    validated: Arc<ValidatedPaths>,
     status: StatusCache,
     arc: ExtensionArc,
     policy: RevocationPolicy,
@@ -159,13 +162,6 @@ pub fn check_unchained(
     Ok(parsed.certificate)
 }
 
-/// A certificate of the site that was accepted, with what is needed to check cheaply that it still is.
-#[derive(Clone, Debug)]
-pub struct ValidatedIdentity {
-    pub identity: Identity,
-    record: PathRecord,
-}
-
 impl TrustStore {
     /// Trusts `roots`; `intermediates` are known authorities that peers need not send.
     ///
@@ -187,6 +183,7 @@ impl TrustStore {
             inner: Arc::new(Inner {
                 roots,
                 known: Arc::new(RwLock::new(Arc::new(known))),
+                validated: Arc::default(),
                 status: StatusCache::new(),
                 arc: ExtensionArc::default(),
                 policy: RevocationPolicy::default(),
@@ -204,7 +201,10 @@ impl TrustStore {
     /// Reads the installation's own extensions under `arc`.
     #[must_use]
     pub fn with_arc(mut self, arc: ExtensionArc) -> Self {
-        Arc::make_mut(&mut self.inner).arc = arc;
+        let inner = Arc::make_mut(&mut self.inner);
+        inner.arc = arc;
+        // What certificates say of their holders was read under the other one.
+        inner.validated = Arc::default();
         self
     }
 
@@ -372,124 +372,6 @@ impl TrustStore {
         })
     }
 
-    /// Decides whether `chain` (leaf first) is to be accepted for `purpose` at `now`, and says
-    /// whose certificate it is.
-    ///
-    /// `now` may lie in the past, for an old signature: then revocations that took effect
-    /// later do not count.
-    ///
-    /// # Errors
-    /// [`PathError`], one variant per reason.
-    pub fn validate(
-        &self,
-        chain: &[CertificateDer<'_>],
-        purpose: Purpose,
-        now: OffsetDateTime,
-    ) -> Result<Identity, PathError> {
-        self.validate_chain(chain, purpose, now)
-            .map(|validated| validated.identity)
-    }
-
-    /// As [`Self::validate`], keeping what [`Self::recheck`] needs.
-    ///
-    /// # Errors
-    /// [`PathError`], one variant per reason.
-    pub fn validate_chain(
-        &self,
-        chain: &[CertificateDer<'_>],
-        purpose: Purpose,
-        now: OffsetDateTime,
-    ) -> Result<ValidatedIdentity, PathError> {
-        let validated = self.validate_ignoring_revocation(chain, purpose, now)?;
-        self.check_revoked(&validated, now)?;
-        Ok(validated)
-    }
-
-    /// As [`Self::validate_chain`], but a certificate that ended no longer than `grace` ago is validated as at
-    /// its last instant; revocations count as of `now`. For renewals only: who was off when it should
-    /// have renewed.
-    ///
-    /// # Errors
-    /// [`PathError`], one variant per reason.
-    pub fn validate_expired(
-        &self,
-        chain: &[CertificateDer<'_>],
-        purpose: Purpose,
-        grace: Duration,
-        now: OffsetDateTime,
-    ) -> Result<ValidatedIdentity, PathError> {
-        let expired = match self.validate_chain(chain, purpose, now) {
-            Err(error @ PathError::Expired { .. }) => error,
-            outcome => return outcome,
-        };
-        let leaf = chain.first().ok_or(PathError::EmptyChain)?;
-        let leaf = ParsedCertificate::parse(leaf)?;
-        let end = from_x509_time(leaf.certificate.tbs_certificate.validity.not_after);
-        if now <= end || now - end > grace {
-            return Err(expired);
-        }
-        let validated = self.validate_ignoring_revocation(chain, purpose, end)?;
-        self.check_revoked(&validated, now)?;
-        Ok(validated)
-    }
-
-    /// As [`Self::validate`] for the certificate that made a signature at `signed`: one that was superseded
-    /// later is accepted, as its replacement is no doubt about its key; other revocations count. The time
-    /// is the signer's own word: know by other means that the signature is the holder's.
-    ///
-    /// # Errors
-    /// [`PathError`].
-    pub fn validate_signer(
-        &self,
-        chain: &[CertificateDer<'_>],
-        purpose: Purpose,
-        signed: OffsetDateTime,
-        now: OffsetDateTime,
-    ) -> Result<Identity, PathError> {
-        let validated = self.validate_ignoring_revocation(chain, purpose, now)?;
-        match self.check_revoked(&validated, now) {
-            Err(PathError::Revoked {
-                reason: RevocationReason::Superseded,
-                at,
-                ..
-            }) if signed < at => {
-                // Only the end entity's own revocation may be passed over.
-                let (status, policy) = (&self.inner.status, self.inner.policy);
-                validated.record.check_authorities(status, policy, now)?;
-                Ok(validated.identity)
-            }
-            checked => checked.map(|()| validated.identity),
-        }
-    }
-
-    /// Asks again whether an accepted certificate is in date and not revoked: no signature is
-    /// verified, so this is cheap enough for every request of a long session.
-    ///
-    /// # Errors
-    /// [`PathError::Expired`], [`PathError::NotYetValid`], [`PathError::Revoked`],
-    /// [`PathError::CrlMissing`] or [`PathError::CrlStale`].
-    pub fn recheck(
-        &self,
-        validated: &ValidatedIdentity,
-        now: OffsetDateTime,
-    ) -> Result<(), PathError> {
-        self.recheck_path(&validated.record, self.inner.policy, now)
-    }
-
-    /// As [`Self::recheck`] for any path, with the caller's demand on revocation lists.
-    ///
-    /// # Errors
-    /// As [`Self::recheck`].
-    pub fn recheck_path(
-        &self,
-        record: &PathRecord,
-        policy: RevocationPolicy,
-        now: OffsetDateTime,
-    ) -> Result<(), PathError> {
-        record.check_dates(now)?;
-        record.check(&self.inner.status, policy, now)
-    }
-
     /// As [`Self::validate`] without asking for revocation; gives the path too, from the leaf to the
     /// root, for callers that hold revocation lists of their own against it.
     ///
@@ -504,38 +386,6 @@ impl TrustStore {
         let validated = self.verify(chain, &PathPolicy::new(purpose), now)?;
         let identity = self.identity(&validated)?;
         Ok((identity, validated.certificates().cloned().collect()))
-    }
-
-    /// Asks whether any certificate of an accepted path is revoked at `now`, and nothing about dates:
-    /// for signatures of the past whose signer must not have been revoked since.
-    ///
-    /// # Errors
-    /// [`PathError::Revoked`], [`PathError::CrlMissing`] or [`PathError::CrlStale`].
-    pub fn check_revoked(
-        &self,
-        validated: &ValidatedIdentity,
-        now: OffsetDateTime,
-    ) -> Result<(), PathError> {
-        let (status, policy) = (&self.inner.status, self.inner.policy);
-        validated.record.check(status, policy, now)
-    }
-
-    /// As [`Self::validate_chain`] without asking for revocation; for callers that do so later.
-    ///
-    /// # Errors
-    /// [`PathError`], one variant per reason.
-    pub fn validate_ignoring_revocation(
-        &self,
-        chain: &[CertificateDer<'_>],
-        purpose: Purpose,
-        now: OffsetDateTime,
-    ) -> Result<ValidatedIdentity, PathError> {
-        let validated = self.verify(chain, &PathPolicy::new(purpose), now)?;
-        let identity = self.identity(&validated)?;
-        Ok(ValidatedIdentity {
-            identity,
-            record: validated.record,
-        })
     }
 
     /// The holder of an accepted certificate of the site.

@@ -3,7 +3,7 @@
 //! A valid path to the root is not enough. The registry's database must hold this very certificate, it
 //! must be neither revoked nor superseded, and its holder must be enrolled. All of it is read from
 //! the database, so that a change by another process counts from its commit on. The signatures of the
-//! path are verified at the first request ([`ValidatedPaths`](crate::validated::ValidatedPaths)).
+//! path are verified once ([`TrustStore::validate_chain`](pki::path::TrustStore::validate_chain)).
 
 use audit::{Actor, Event, Outcome};
 use pki::path::{Identity, PathError, Purpose, SubjectKind};
@@ -73,7 +73,7 @@ impl Registry {
         now: OffsetDateTime,
     ) -> Result<Admitted, AdmissionError> {
         let inner = &self.inner;
-        let validated = inner.validated.validate(&inner.trust, peer, purpose, now)?;
+        let validated = inner.trust.validate_chain(peer, purpose, now)?;
         self.admit_validated(peer, validated.identity.clone(), now)
             .await
     }
@@ -90,14 +90,15 @@ impl Registry {
     ) -> Result<Admitted, AdmissionError> {
         let inner = &self.inner;
         let (purpose, grace) = (Purpose::ClientEnrolment, inner.config.renewal_grace);
-        match inner.validated.validate(&inner.trust, peer, purpose, now) {
+        match inner.trust.validate_chain(peer, purpose, now) {
             Err(PathError::Expired { .. }) if grace.is_positive() => {
                 let validated = inner.trust.validate_expired(peer, purpose, grace, now)?;
                 // People are there to ask for an invitation.
                 if let SubjectKind::User = validated.identity.kind {
                     inner.trust.validate(peer, purpose, now)?;
                 }
-                self.admit_validated(peer, validated.identity, now).await
+                self.admit_validated(peer, validated.identity.clone(), now)
+                    .await
             }
             Err(error) => Err(error.into()),
             Ok(validated) => {

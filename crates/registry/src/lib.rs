@@ -103,7 +103,6 @@ mod schema;
 mod sealing;
 mod sha256;
 mod signing;
-mod validated;
 mod warrant;
 mod writing;
 
@@ -133,7 +132,6 @@ use crate::ocsp::Ocsp;
 use crate::profiles::Profiles;
 use crate::protocol::Protocol;
 use crate::scep::Scep;
-use crate::validated::ValidatedPaths;
 use crate::writing::WriteTurn;
 
 pub use self::acme::{AcmeRefusal, binding_key};
@@ -216,7 +214,6 @@ struct Inner {
     /// Held while authorities are taken up or put to use.
     authority_turn: tokio::sync::Mutex<()>,
     trust: TrustStore,
-    validated: ValidatedPaths,
     status: StatusCache,
     ocsp: Ocsp,
     cmp: Cmp,
@@ -321,7 +318,6 @@ impl Registry {
                 authorities: RwLock::default(),
                 authority_turn: tokio::sync::Mutex::default(),
                 trust,
-                validated: ValidatedPaths::default(),
                 status,
                 ocsp: Ocsp::default(),
                 cmp,

@@ -302,7 +302,7 @@ impl Verifier {
                 let validated =
                     self.trust
                         .validate_ignoring_revocation(chain.ders(), purpose, at)?;
-                Ok(validated.identity)
+                Ok(validated.identity.clone())
             }
             outcome => Ok(outcome?),
         }

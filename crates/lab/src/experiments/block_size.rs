@@ -66,9 +66,11 @@ fn run(session: &mut Session<'_>) -> Result<(), LabError> {
     let gcm = Suite::new(Encryption::AesGcm256, None).map_err(refused)?;
     let sha = Some(Integrity::HmacSha256_128);
     let cbc = Suite::new(Encryption::AesCbc256, sha).map_err(refused)?;
-    let own = transform(gcm, Engine::Fastest)?.engine_name();
-    let mut cases = Vec::new();
-    for (figure, suite) in [(GCM, gcm), (CBC, cbc)] {
+    let (mut cases, mut lacking) = (Vec::new(), Vec::new());
+    for (figure, suite, what, instructions) in [
+        (GCM, gcm, "AES-GCM", "AVX2, VAES, VPCLMULQDQ"),
+        (CBC, cbc, "AES-CBC", "AVX-512, VAES"),
+    ] {
         let mut add = |name: &str, engine, batch| {
             let ours = Ours {
                 figure,
@@ -79,14 +81,16 @@ fn run(session: &mut Session<'_>) -> Result<(), LabError> {
             cases.push((name.to_owned(), Work::Ours(ours)));
         };
         add(LIBRARY, Engine::Library, 1);
-        if own != "library" {
+        if transform(suite, Engine::Fastest)?.engine_name() == "library" {
+            lacking.push((what, instructions));
+        } else {
             add("own vector code, one at a time", Engine::Fastest, 1);
             add("own vector code, 45 at once", Engine::Fastest, BATCH);
         }
     }
-    if own == "library" {
-        let reason = "this processor lacks the instructions (AVX-512, VAES, VPCLMULQDQ)";
-        session.missing("own vector code", reason, None);
+    for (what, instructions) in lacking {
+        let reason = format!("this processor lacks the instructions ({instructions})");
+        session.missing(&format!("own vector code for {what}"), &reason, None);
     }
     if OPENSSL.is_installed() {
         cases.push(("OpenSSL, one at a time".to_owned(), Work::OpenSsl));

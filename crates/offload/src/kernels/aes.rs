@@ -115,6 +115,34 @@ impl RoundKeys {
         blocks
     }
 
+    /// Encrypts two blocks in each of `N` vectors. `beside` is called after each round but the last: for work that hides
+    /// behind the rounds' latency.
+    #[inline]
+    #[target_feature(enable = "avx2,aes,vaes,pclmulqdq,vpclmulqdq")]
+    pub(super) fn encrypt_pairs<const N: usize, const ROUNDS: usize>(
+        &self,
+        blocks: [__m256i; N],
+        mut beside: impl FnMut(),
+    ) -> [__m256i; N] {
+        let mut blocks = blocks;
+        let key = _mm256_broadcastsi128_si256(load_block(self.key(0)));
+        for block in &mut blocks {
+            *block = _mm256_xor_si256(*block, key);
+        }
+        for round in 1..=ROUNDS {
+            let key = _mm256_broadcastsi128_si256(load_block(self.key(round)));
+            for block in &mut blocks {
+                *block = _mm256_aesenc_epi128(*block, key);
+            }
+            beside();
+        }
+        let key = _mm256_broadcastsi128_si256(load_block(self.key(ROUNDS + 1)));
+        for block in &mut blocks {
+            *block = _mm256_aesenclast_epi128(*block, key);
+        }
+        blocks
+    }
+
     /// Decrypts four blocks in each of `N` vectors; only with [`decrypting`](Self::decrypting) keys.
     #[inline]
     #[target_feature(enable = "avx512f,vaes")]

@@ -25,7 +25,7 @@ const GROUP: usize = 8;
 /// Powers of the hash key: a chunk's, one for the additional data and one for the lengths.
 const POWERS: usize = CHUNK + 2;
 /// Longest text, in bytes: far beyond any packet, far below where the block counter would wrap.
-const MAX_TEXT: usize = 1 << 30;
+pub(super) const MAX_TEXT: usize = 1 << 30;
 
 /// AES-GCM with one key.
 pub(crate) struct GcmKernel {
@@ -362,7 +362,7 @@ fn pair(first: __m128i, second: __m128i) -> __m512i {
 /// `x^-128`: twice, the lower 64 bits are folded upwards, as the polynomial's lowest term is 1.
 #[inline]
 #[target_feature(enable = "pclmulqdq")]
-fn reduce(low: __m128i, middle: __m128i, high: __m128i) -> __m128i {
+pub(super) fn reduce(low: __m128i, middle: __m128i, high: __m128i) -> __m128i {
     let polynomial = _mm_set_epi64x(0xC2_u64.cast_signed() << 56, 1);
     let low = _mm_xor_si128(low, _mm_slli_si128::<8>(middle));
     let high = _mm_xor_si128(high, _mm_srli_si128::<8>(middle));
@@ -376,7 +376,7 @@ fn reduce(low: __m128i, middle: __m128i, high: __m128i) -> __m128i {
 /// The product of two field elements (the "dot" of RFC 8452 §3).
 #[inline]
 #[target_feature(enable = "pclmulqdq")]
-fn multiply(a: __m128i, b: __m128i) -> __m128i {
+pub(super) fn multiply(a: __m128i, b: __m128i) -> __m128i {
     let middle = _mm_xor_si128(
         _mm_clmulepi64_si128::<0x01>(a, b),
         _mm_clmulepi64_si128::<0x10>(a, b),
@@ -390,7 +390,7 @@ fn multiply(a: __m128i, b: __m128i) -> __m128i {
 
 /// `mulX_POLYVAL` of RFC 8452, appendix A, without a branch on the key.
 #[target_feature(enable = "sse2")]
-fn times_x(value: __m128i) -> __m128i {
+pub(super) fn times_x(value: __m128i) -> __m128i {
     let mut bytes = [0; 16];
     store_block(&mut bytes, value);
     let number = u128::from_le_bytes(bytes);
@@ -403,7 +403,7 @@ fn times_x(value: __m128i) -> __m128i {
 
 #[inline]
 #[target_feature(enable = "ssse3")]
-fn reverse(block: __m128i) -> __m128i {
+pub(super) fn reverse(block: __m128i) -> __m128i {
     let order = _mm_set_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     _mm_shuffle_epi8(block, order)
 }

@@ -4,7 +4,7 @@
 //! is the proof that its functions may be called. What remains unsafe is that call itself, loads and
 //! stores; the arithmetic between them is safe inside functions that enable the features.
 //!
-//! - [`gcm`]: AES-GCM on four blocks per instruction (VAES, VPCLMULQDQ, AVX-512).
+//! - [`gcm`]: AES-GCM on four blocks per instruction (VAES, VPCLMULQDQ, AVX-512); [`gcm_pairs`] on two, without AVX-512.
 //! - [`cbc`]: AES-CBC, sixteen packets side by side to encrypt, sixteen blocks at once to decrypt.
 //! - [`hmac`]: HMAC-SHA1 and HMAC-SHA2-256 over sixteen packets at once; [`sha`] the hashes.
 //!
@@ -22,6 +22,8 @@ mod cbc;
 #[cfg(target_arch = "x86_64")]
 mod gcm;
 #[cfg(target_arch = "x86_64")]
+mod gcm_pairs;
+#[cfg(target_arch = "x86_64")]
 mod hmac;
 #[cfg(target_arch = "x86_64")]
 mod sha;
@@ -32,13 +34,14 @@ mod vector;
 pub(crate) use self::{
     cbc::{CbcKernel, LANES, Text},
     gcm::GcmKernel,
+    gcm_pairs::GcmPairsKernel,
     hmac::HmacKernel,
 };
 
 #[cfg(not(target_arch = "x86_64"))]
 mod absent;
 #[cfg(not(target_arch = "x86_64"))]
-pub(crate) use absent::{CbcKernel, GcmKernel, HmacKernel, LANES, Text};
+pub(crate) use absent::{CbcKernel, GcmKernel, GcmPairsKernel, HmacKernel, LANES, Text};
 
 /// Asks for the cache lines of a value, so that memory answers while other work is done. Nothing
 /// happens on processors for which there is no such instruction here.

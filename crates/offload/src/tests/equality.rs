@@ -327,6 +327,7 @@ fn engines_say_what_they_are() {
         use Integrity::{HmacSha1_96, HmacSha256_128};
         let hash = matches!(suite.integrity(), Some(HmacSha1_96 | HmacSha256_128));
         let expected = match suite.encryption() {
+            AesGcm128 | AesGcm256 if !has_kernels() && has_pairs() => engine::PAIRS,
             _ if !has_kernels() => engine::LIBRARY,
             AesGcm128 | AesGcm256 => engine::VECTOR,
             AesCbc128 | AesCbc256 | Null if hash => engine::VECTOR,
@@ -343,6 +344,18 @@ fn has_kernels() -> bool {
     is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("vaes")
         && is_x86_feature_detected!("vpclmulqdq")
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_pairs() -> bool {
+    is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("vaes")
+        && is_x86_feature_detected!("vpclmulqdq")
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_pairs() -> bool {
+    false
 }
 
 #[cfg(not(target_arch = "x86_64"))]

@@ -284,6 +284,57 @@ fn revoked_leaf_and_revoked_authority_are_refused_from_then_on() {
 }
 
 #[test]
+fn a_path_that_was_validated_before_is_refused_as_if_it_were_new() {
+    let world = World::new();
+    let (_, chain) = world.leaf(USER);
+    let trust = world.trust();
+    let validated = |purpose, now| trust.validate_chain(chain.ders(), purpose, now);
+    let first = validated(Purpose::ClientUser, NOW).unwrap();
+    let again = validated(Purpose::ClientUser, NOW + Duration::MINUTE).unwrap();
+    assert!(std::sync::Arc::ptr_eq(&first, &again), "validated once");
+    assert!(matches!(
+        validated(Purpose::ClientDevice, NOW),
+        Err(PathError::WrongKind { .. } | PathError::WrongPurpose { .. })
+    ));
+    assert!(matches!(
+        validated(Purpose::ClientUser, NOW + Duration::days(3660)),
+        Err(PathError::Expired { .. })
+    ));
+    assert!(matches!(
+        validated(Purpose::ClientUser, NOW - Duration::days(3660)),
+        Err(PathError::NotYetValid { .. })
+    ));
+    // One bit of the signature makes it another certificate.
+    let mut forged = chain.ders()[0].to_vec();
+    *forged.last_mut().unwrap() ^= 1;
+    let forged = [forged.into()];
+    assert!(matches!(
+        trust.validate_chain(&forged, Purpose::ClientUser, NOW),
+        Err(PathError::BadSignature { .. })
+    ));
+    let long = vec![chain.ders()[0].clone(); 100];
+    assert!(matches!(
+        trust.validate_chain(&long, Purpose::ClientUser, NOW),
+        Err(PathError::ChainTooLong { .. })
+    ));
+}
+
+#[test]
+fn what_was_read_under_another_arc_is_read_anew() {
+    let world = World::new();
+    let (_, chain) = world.leaf(USER);
+    let trust = world.trust();
+    trust
+        .validate(chain.ders(), Purpose::ClientUser, NOW)
+        .unwrap();
+    let elsewhere = ExtensionArc::under("1.3.6.1.4.1.32473.9".parse().unwrap()).unwrap();
+    let refused = trust
+        .with_arc(elsewhere)
+        .validate(chain.ders(), Purpose::ClientUser, NOW);
+    assert!(matches!(refused, Err(PathError::NoKind { .. })), "{refused:?}");
+}
+
+#[test]
 fn recheck_notices_the_end_of_the_period() {
     let world = World::new();
     let (_, chain) = world.leaf(USER);
