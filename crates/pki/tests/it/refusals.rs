@@ -331,7 +331,10 @@ fn what_was_read_under_another_arc_is_read_anew() {
     let refused = trust
         .with_arc(elsewhere)
         .validate(chain.ders(), Purpose::ClientUser, NOW);
-    assert!(matches!(refused, Err(PathError::NoKind { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(PathError::NoKind { .. })),
+        "{refused:?}"
+    );
 }
 
 #[test]
