@@ -180,7 +180,7 @@ impl GcmPairsKernel {
         let (powers, last_powers) = powers.split_at(powers.len().min(groups.len() * GROUP));
         let powers = powers.as_chunks::<GROUP>().0;
         // What is encrypted is hashed beside the next group's rounds, what is to be decrypted beside its own.
-        let mut behind: Option<(&[[u8; 32]], &[[u8; 32]; GROUP])> = None;
+        let mut behind = None;
         for (group, powers) in groups.iter_mut().zip(powers) {
             let texts = group.as_chunks_mut::<32>().0;
             let counters = stream.next();
@@ -203,7 +203,7 @@ impl GcmPairsKernel {
             for (key, text) in keys.into_iter().zip(texts.iter_mut()) {
                 store(text, _mm256_xor_si256(load(text), key));
             }
-            behind = Some((texts, powers));
+            behind = Some((&*texts, powers));
         }
         if SEAL && let Some((texts, powers)) = behind {
             for (text, power) in texts.iter().zip(powers) {
