@@ -26,4 +26,5 @@ mod refusals;
 mod resumption;
 mod shards;
 mod tls;
+mod validated;
 mod wrong_chains;
