@@ -9,9 +9,8 @@ use crate::suite::{Encryption, Mode, SuiteError};
 /// A combined mode with one key, for any nonce and additional data.
 pub struct Aead(Key);
 
-/// Each behind a pointer: a gateway has thousands, and the largest would be the size of all.
 enum Key {
-    Library(Box<aead::LessSafeKey>),
+    Library(aead::LessSafeKey),
     Vector(Box<GcmKernel>),
     Pairs(Box<GcmPairsKernel>),
 }
@@ -38,13 +37,13 @@ impl Aead {
             _ => return Err(SuiteError::Refused),
         };
         let key = aead::UnboundKey::new(algorithm, key).map_err(|_| SuiteError::Refused)?;
-        Ok(Self(Key::Library(Box::new(aead::LessSafeKey::new(key)))))
+        Ok(Self(Key::Library(aead::LessSafeKey::new(key))))
     }
 
     /// Asks for the key's cache lines.
     pub(crate) fn prefetch(&self) {
         match &self.0 {
-            Key::Library(key) => prefetch(&**key),
+            Key::Library(key) => prefetch(key),
             Key::Vector(kernel) => prefetch(&**kernel),
             Key::Pairs(kernel) => prefetch(&**kernel),
         }
