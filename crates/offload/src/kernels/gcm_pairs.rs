@@ -33,7 +33,7 @@ impl Drop for GcmPairsKernel {
     }
 }
 
-/// Whether the processor and the operating system have all that is used here.
+/// Looks for all that is used here, in the processor and the operating system.
 fn detected() -> bool {
     is_x86_feature_detected!("avx2")
         && is_x86_feature_detected!("aes")

@@ -41,14 +41,14 @@ fn revoked_leaf_and_revoked_authority_are_refused_from_then_on() {
             .validate(chain.ders(), Purpose::ClientUser, before)
             .unwrap();
         trust.recheck(&validated, before).unwrap();
-        for verdict in [
+        for outcome in [
             trust
                 .validate(chain.ders(), Purpose::ClientUser, at)
                 .map(|_| ()),
             trust.recheck(&validated, at),
         ] {
             assert!(matches!(
-                verdict,
+                outcome,
                 Err(PathError::Revoked { at: when, reason: RevocationReason::KeyCompromise, .. })
                     if when == at
             ));
