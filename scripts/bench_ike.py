@@ -20,11 +20,15 @@ from tests.spoof import SPOOFER, cpu, first_message, resident  # noqa: E402
 # Name, kind of certificate, IKE proposal, and whether charon 5.9 has it.
 KINDS = [
     ("P-256, X25519", "ecdsa", "aes128gcm16-prfsha256-x25519", True),
+    ("RSA-2048, X25519", "rsa", "aes128gcm16-prfsha256-x25519", True),
     ("RSA-2048, MODP-2048", "rsa", "aes128gcm16-prfsha256-modp2048", True),
+    ("RSA-4096, X25519", "rsa4096", "aes128gcm16-prfsha256-x25519", True),
     ("RSA-4096, MODP-2048", "rsa4096", "aes128gcm16-prfsha256-modp2048", True),
     ("P-256, X25519 + ML-KEM-768", "ecdsa", "aes128gcm16-prfsha256-x25519-ke1_mlkem768", False),
 ]
 ESP = "aes128gcm16-x25519"
+# Kind of certificate and bits of its key, where the signature is most of a handshake.
+RSA_BITS = {"rsa": 2048, "rsa4096": 4096}
 SPOOFED = 100_000
 
 
@@ -32,10 +36,16 @@ class Ours:
     """Our responder, on charon's side of the network."""
 
     def __init__(self, lab, ike, pki, extra=()):
-        files = ["--cert", pki / "theirs.pem", "--key", pki / "theirs.key", "--ca", pki / "ca.pem"]
+        # With the authority between, where there is one.
+        parts = [pki / name for name in ("theirs.pem", "issuing.pem") if (pki / name).exists()]
+        chain = pki / "theirs-chain.pem"
+        chain.write_text("".join(part.read_text() for part in parts))
+        files = ["--cert", chain, "--key", pki / "theirs.key", "--ca", pki / "ca.pem"]
         line = [ike_pair.PEER, "--local", ike_pair.THEIRS, "--remote", ike_pair.OURS, "--local-id", "theirs.example.org"]
         line += ["--remote-id", "ours.example.org", "--ike", ike, "--esp", ESP, *files]
-        line += ["--local-ts", ike_pair.NETS["theirs"], "--remote-ts", ike_pair.NETS["ours"], *extra]
+        line += ["--local-ts", ike_pair.NETS["theirs"], "--remote-ts", ike_pair.NETS["ours"]]
+        # Whoever measures comes more often than a peer may.
+        line += ["--often", "yes", *extra]
         line = lab.network.command("server", *(str(part) for part in line))
         # What it says is not read in time to matter, so it goes nowhere.
         self.process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
@@ -60,6 +70,14 @@ def measure(lab, responder, ike, pki, count):
         return (cpu(responder.process.pid) - before) / count, (time.monotonic() - start) / count
     finally:
         peer.stop()
+
+
+def signature(bits):
+    """Seconds of processor time that OpenSSL takes for one RSA signature."""
+    line = ["openssl", "speed", "-mr", "-seconds", "1", f"rsa{bits}"]
+    said = subprocess.run(line, capture_output=True, text=True, check=True).stdout
+    result = next(line for line in said.splitlines() if line.startswith("+F2:"))
+    return 1 / float(result.split(":")[3])
 
 
 def flood(lab, pki):
@@ -94,8 +112,10 @@ def flood(lab, pki):
 def rounds(lab, arguments):
     results = []
     for name, kind, ike, both in KINDS:
-        pki, found = lab.pki(kind), {"ours": [], "charon": []}
+        pki, found, signatures = lab.pki(kind), {"ours": [], "charon": []}, []
         for _ in range(arguments.rounds):
+            if kind in RSA_BITS:
+                signatures.append(signature(RSA_BITS[kind]))
             responder = Ours(lab, ike, pki)
             try:
                 found["ours"].append(measure(lab, responder, ike, pki, arguments.count))
@@ -119,6 +139,11 @@ def rounds(lab, arguments):
                 }
         if both:
             entry["ratio"] = round(entry["charon"]["cpu_ms"] / max(entry["ours"]["cpu_ms"], 1e-3), 2)
+        if signatures:
+            handshakes = [value[0] for value in found["ours"]]
+            ratios = [handshake / alone for handshake, alone in zip(handshakes, signatures)]
+            entry["signature_ms"] = round(1000 * statistics.median(signatures), 3)
+            entry["in_signatures"] = [round(value, 2) for value in (statistics.median(ratios), min(ratios), max(ratios))]
         results.append(entry)
     return results
 
@@ -130,6 +155,8 @@ def show(results, flood_result):
         theirs = f"{charon['cpu_ms']} ms, {charon['per_second_of_one_core']}/s" if charon else "does not have it"
         ours = f"{entry['ours']['cpu_ms']} ms, {entry['ours']['per_second_of_one_core']}/s"
         print(f"{entry['kind']} | {ours} | {theirs} | {entry.get('ratio', '')}")
+    print("our handshakes in signatures of OpenSSL's with the same key (median, least, greatest): " + "; ".join(
+        f"{entry['kind']} {entry['in_signatures']}" for entry in results if "in_signatures" in entry))
     print("connection time by the clock, initiator ours (ms): " + ", ".join(
         f"{entry['kind']} {entry['ours']['connection_ms']}" for entry in results))
     print(f"{flood_result['messages']} spoofed first messages: {flood_result['kib_before']} KiB before, "

@@ -14,6 +14,13 @@ pub(crate) const IP: Program = Program {
     version: &["-V"],
 };
 
+/// The program that slows the cable down.
+pub(crate) const TC: Program = Program {
+    name: "tc",
+    package: "iproute2",
+    version: &["-V"],
+};
+
 /// An end of the cable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
@@ -91,6 +98,18 @@ impl Network {
             .arg(program)
     }
 
+    /// Slows the cable down to `rate` in each direction, as `tc` writes it, until what this returns is dropped.
+    pub(crate) fn slowed(&self, rate: &str) -> Result<Slowed<'_>, LabError> {
+        let slowed = Slowed(self);
+        // The queue is as long as that of a cheap router.
+        let words = format!("qdisc add dev cable root tbf rate {rate} burst 16kb latency 50ms");
+        for side in Side::BOTH {
+            let tc = TC.path().unwrap_or_else(|| TC.name.into());
+            self.call(side, tc).args(words.split(' ')).run()?;
+        }
+        Ok(slowed)
+    }
+
     /// `ip` with arguments for one of the namespaces.
     pub(crate) fn ip(&self, side: Side, words: &[&str]) -> Result<(), LabError> {
         ip(&[&["-n", side.name()], words].concat())
@@ -102,6 +121,23 @@ impl Drop for Network {
         for side in Side::BOTH {
             // What is left goes with the sandbox.
             let _ = ip(&["netns", "delete", side.name()]);
+        }
+    }
+}
+
+/// The cable while it is slow.
+pub(crate) struct Slowed<'a>(&'a Network);
+
+impl Drop for Slowed<'_> {
+    fn drop(&mut self) {
+        for side in Side::BOTH {
+            let tc = TC.path().unwrap_or_else(|| TC.name.into());
+            // What is left goes with the namespace.
+            let _ = self
+                .0
+                .call(side, tc)
+                .args("qdisc delete dev cable root".split(' '))
+                .run();
         }
     }
 }

@@ -18,10 +18,18 @@ use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
 use crate::Failure;
 use crate::options::Options;
 
+/// A private key, parsed once: an RSA key is checked then, and makes what blinds its signatures with its first one.
+enum Signer {
+    Ed25519(Ed25519KeyPair),
+    Rsa(RsaKeyPair),
+    /// The same key for signatures of fixed length and in ASN.1.
+    EcdsaP256(EcdsaKeyPair, EcdsaKeyPair),
+}
+
 pub(crate) struct Identity {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
-    kind: KeyKind,
+    signer: Signer,
     ca: CertificateDer<'static>,
 }
 
@@ -32,16 +40,20 @@ impl Identity {
         };
         let key = PrivateKeyDer::from_pem_file(options.get("key").ok_or("--key is missing")?)?;
         let der = key.secret_der();
-        let kind = if Ed25519KeyPair::from_pkcs8(der).is_ok() {
-            KeyKind::Ed25519
-        } else if RsaKeyPair::from_pkcs8(der).is_ok() {
-            KeyKind::Rsa
+        let signer = if let Ok(key) = Ed25519KeyPair::from_pkcs8(der) {
+            Signer::Ed25519(key)
+        } else if let Ok(key) = RsaKeyPair::from_pkcs8(der) {
+            Signer::Rsa(key)
         } else {
-            KeyKind::EcdsaP256
+            let key = |encoding| EcdsaKeyPair::from_pkcs8(encoding, der);
+            Signer::EcdsaP256(
+                key(&signature::ECDSA_P256_SHA256_FIXED_SIGNING)?,
+                key(&signature::ECDSA_P256_SHA256_ASN1_SIGNING)?,
+            )
         };
         Ok(Some(Self {
             chain: CertificateDer::pem_file_iter(certificate)?.collect::<Result<_, _>>()?,
-            kind,
+            signer,
             key,
             ca: CertificateDer::from_pem_file(options.get("ca").ok_or("--ca is missing")?)?,
         }))
@@ -52,38 +64,35 @@ impl Identity {
     }
 
     pub(crate) const fn kind(&self) -> KeyKind {
-        self.kind
+        match self.signer {
+            Signer::Ed25519(_) => KeyKind::Ed25519,
+            Signer::Rsa(_) => KeyKind::Rsa,
+            Signer::EcdsaP256(..) => KeyKind::EcdsaP256,
+        }
     }
 
     pub(crate) fn sign(&self, scheme: Scheme, message: &[u8]) -> Result<Response, String> {
-        let (der, random) = (self.key.secret_der(), SystemRandom::new());
-        let signature = match self.kind {
-            KeyKind::Ed25519 => {
-                let key = Ed25519KeyPair::from_pkcs8(der).map_err(|e| e.to_string())?;
-                key.sign(message).as_ref().to_vec()
-            }
-            KeyKind::Rsa => {
+        let random = SystemRandom::new();
+        let signature = match &self.signer {
+            Signer::Ed25519(key) => key.sign(message).as_ref().to_vec(),
+            Signer::Rsa(key) => {
                 let padding: &dyn signature::RsaEncoding = match scheme {
                     Scheme::RsaPssSha256 => &signature::RSA_PSS_SHA256,
                     Scheme::RsaPkcs1Sha256 => &signature::RSA_PKCS1_SHA256,
                     other => return Err(format!("{other:?}")),
                 };
-                let key = RsaKeyPair::from_pkcs8(der).map_err(|e| e.to_string())?;
                 let mut out = vec![0; key.public_modulus_len()];
                 key.sign(padding, &random, message, &mut out)
                     .map_err(|e| e.to_string())?;
                 out
             }
-            KeyKind::EcdsaP256 | KeyKind::EcdsaP384 => {
-                let encoding = match scheme {
-                    Scheme::EcdsaP256Fixed => &signature::ECDSA_P256_SHA256_FIXED_SIGNING,
-                    _ => &signature::ECDSA_P256_SHA256_ASN1_SIGNING,
+            Signer::EcdsaP256(fixed, asn1) => {
+                let key = match scheme {
+                    Scheme::EcdsaP256Fixed => fixed,
+                    _ => asn1,
                 };
-                let key = EcdsaKeyPair::from_pkcs8(encoding, der).map_err(|e| e.to_string())?;
-                key.sign(&random, message)
-                    .map_err(|e| e.to_string())?
-                    .as_ref()
-                    .to_vec()
+                let signature = key.sign(&random, message).map_err(|e| e.to_string())?;
+                signature.as_ref().to_vec()
             }
         };
         Ok(Response::Signature(signature))

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! `--eap-client mschapv2 --user NAME --password PASSWORD` logs in with EAP, `--eap-server` takes it;
-//! `tls` instead of `mschapv2` uses the certificate. `--remote-id any` takes anybody.
+//! `tls` instead of `mschapv2` uses the certificate. `--remote-id any` takes anybody; `--often yes` takes them without a bound
+//! on how often they come, for benchmarks.
 //!
 //! Commands come line by line on standard input (`initiate`, `rekey-child`, `rekey-ike`,
 //! `delete-child`, `close`, `storm COUNT`, `quit`), events go to standard output.
@@ -244,6 +245,7 @@ impl Peer {
                 let connection = self.options.connection(self.identity.as_ref())?;
                 let may = Authorization::of_connection(&connection, holder);
                 let may = may.assigning(&addresses, &[]).with_resumption(Vec::new());
+                let may = may.with_rates(self.options.rates());
                 let may = Box::new(may);
                 let now = self.now();
                 self.endpoint

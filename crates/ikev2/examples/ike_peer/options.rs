@@ -10,7 +10,7 @@ use ikev2::config::{
 use ikev2::crypto::{Group, Prf};
 use ikev2::select::{EspProposal, IkeProposal};
 use ikev2::wire::{Identification, TrafficSelector};
-use ikev2::{ChildConfig, Connection, Limits};
+use ikev2::{ChildConfig, Connection, Limits, Rates};
 use offload::{Encryption, Integrity};
 
 use crate::Failure;
@@ -53,6 +53,17 @@ impl Options {
     fn need(&self, name: &str) -> Result<&str, Failure> {
         self.get(name)
             .ok_or_else(|| format!("--{name} is missing").into())
+    }
+
+    pub(crate) fn rates(&self) -> Rates {
+        match self.get("often") {
+            None => Rates::default(),
+            Some(_) => Rates {
+                handshakes: u32::MAX,
+                requests: u32::MAX,
+                ..Rates::default()
+            },
+        }
     }
 
     pub(crate) fn limits(&self) -> Limits {

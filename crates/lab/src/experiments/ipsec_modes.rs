@@ -7,7 +7,7 @@ use super::suites::{
 use crate::LabError;
 use crate::experiment::Experiment;
 use crate::files::Files;
-use crate::network::{IP, Network};
+use crate::network::{IP, Network, Slowed, TC};
 use crate::record::Better;
 use crate::session::{Plan, Round, Rounds, Session};
 use crate::tunnels::{Cordon, Kind, PING};
@@ -20,9 +20,9 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
                IPsec?",
     source: "Sokol, Gajewski, Gajewska, Staszkiewicz, Security and Performance Analysis of IPsec-based VPNs \
              in RSMAD, Tables I and II",
-    needs: &[IP, PING],
+    needs: &[IP, PING, TC],
     wants: &[],
-    seconds: (60, 220),
+    seconds: (100, 960),
     run,
 };
 
@@ -96,6 +96,13 @@ const SHARES: &[(&str, f64)] = &[
 const SHARE: &str = "share";
 const SHARE_SOURCE: &str = "RSMAD, Table I, test I by test II";
 const UPLOADER: &str = "Cordon's uploader, ESP, AES-256-GCM";
+const SLOW_UPLOADER: &str = "Cordon's uploader, ESP, AES-256-GCM, over 24 Mbit/s";
+const MOBILE_UPLOADER: &str = "Cordon's uploader, ESP, AES-256-GCM, over 100 Mbit/s";
+const SLOW_FTP: &str = "ESP, SHA-1, AES-128, over 24 Mbit/s";
+/// The speed at which the published gateways end, as `tc` writes it.
+const SLOW: &str = "24mbit";
+/// That of a good mobile network.
+const MOBILE: &str = "100mbit";
 /// Goal of our uploader, in per cent.
 const AIM: f64 = 97.0;
 /// DES and Triple DES go so slowly that fewer pictures tell as much.
@@ -204,22 +211,27 @@ fn run(session: &mut Session<'_>) -> Result<(), LabError> {
     let film = make("film", 1, PICTURE * count)?;
     let few = make("few-pictures", count / FEWER, PICTURE)?;
     let short = make("short-film", 1, PICTURE * (count / FEWER))?;
+    let slow_count = session.pick(12, 60);
+    session.parameter("pictures over 24 and 100 Mbit/s", slow_count);
+    let slow_pictures = make("slow-pictures", slow_count, PICTURE)?;
+    let slow_film = make("slow-film", 1, PICTURE * slow_count)?;
     let warm = make("warm", 2, PICTURE)?;
     let original = Original::draw(&folder.join("drawn"), PICTURE)?;
     let network = Network::new()?;
     let rounds = Rounds {
-        count: session.pick(2, 3),
+        count: session.pick(2, 5),
         warm_up: false,
     };
     session.rounds(rounds, &cases, |work, round| match work {
-        Work::Ftp { mode, kind, slow } => {
-            let (pictures, film) = if *slow {
-                (&few, &short)
-            } else {
-                (&pictures, &film)
+        Work::Ftp { mode, kind, load } => {
+            let (pictures, film) = match load {
+                Load::All => (&pictures, &film),
+                Load::Few => (&few, &short),
+                Load::Over(_) => (&slow_pictures, &slow_film),
             };
             let tunnel = kind.start(&network, &folder)?;
             warm.send(&tunnel, &mut Round::default())?;
+            let _slowed = load.cable(&network)?;
             let many = pictures.send(&tunnel, round)?.rate;
             round.put(mode.files, many);
             let one = film.send(&tunnel, round)?.rate;
@@ -230,14 +242,20 @@ fn run(session: &mut Session<'_>) -> Result<(), LabError> {
             tunnel.account(round);
             Ok(())
         }
-        Work::Upload(kind) => {
+        Work::Upload { kind, load } => {
             let tunnel = kind.start(&network, &folder)?;
             let at = folder.join("upload");
             let mut uploader = Uploader::start(&tunnel, &at)?;
             // The first ones connect and fill caches.
             uploader.send(&original, 3, false)?;
+            let uploads = match load {
+                Load::Over(_) => slow_count,
+                Load::All | Load::Few => uploads,
+            };
+            let slowed = load.cable(&network)?;
             let many = uploader.send(&original, uploads, false)?;
             let one = uploader.send(&original, uploads, true)?;
+            drop(slowed);
             round.put(MODES[0].files, many);
             round.put(MODES[0].file, one);
             round.put(SHARE, many / one * 100.0);
@@ -247,18 +265,24 @@ fn run(session: &mut Session<'_>) -> Result<(), LabError> {
             std::fs::remove_dir_all(&at).map_err(LabError::io("a site in memory"))
         }
     });
-    if let Some(share) = session
-        .figure(SHARE)
-        .and_then(|figure| figure.median(UPLOADER, None))
-    {
-        session.finding(
-            format!(
-                "Aim: our uploader carries many pictures at {AIM} % at least of the speed of one film; here \
-                 {} %.",
-                crate::report::number(share)
-            ),
-            Some(share >= AIM),
-        );
+    for (case, over) in [
+        (UPLOADER, "a cable without a limit"),
+        (MOBILE_UPLOADER, "100 Mbit/s"),
+        (SLOW_UPLOADER, "24 Mbit/s"),
+    ] {
+        let share = session
+            .figure(SHARE)
+            .and_then(|figure| figure.median(case, None));
+        if let Some(share) = share {
+            session.finding(
+                format!(
+                    "Aim: our uploader carries many pictures at {AIM} % at least of the speed of one film; over \
+                     {over} {} %.",
+                    crate::report::number(share)
+                ),
+                Some(share >= AIM),
+            );
+        }
     }
     session.caveat(
         "The uploader does more than FTP: it signs, encrypts, sends with TLS on both sides inside of the \
@@ -278,8 +302,27 @@ fn run(session: &mut Session<'_>) -> Result<(), LabError> {
 }
 
 enum Work {
-    Ftp { mode: Mode, kind: Kind, slow: bool },
-    Upload(Kind),
+    Ftp { mode: Mode, kind: Kind, load: Load },
+    Upload { kind: Kind, load: Load },
+}
+
+/// What a case carries.
+#[derive(Clone, Copy)]
+enum Load {
+    All,
+    Few,
+    /// As much as suits a cable that is slowed down to this.
+    Over(&'static str),
+}
+
+impl Load {
+    /// The cable as slow as this load wants it, until what is returned is dropped.
+    fn cable(self, network: &Network) -> Result<Option<Slowed<'_>>, LabError> {
+        match self {
+            Self::All | Self::Few => Ok(None),
+            Self::Over(rate) => network.slowed(rate).map(Some),
+        }
+    }
 }
 
 fn cases(session: &mut Session<'_>) -> Vec<(String, Work)> {
@@ -300,7 +343,10 @@ fn cases(session: &mut Session<'_>) -> Vec<(String, Work)> {
             let work = Work::Ftp {
                 mode,
                 kind: Kind::Cordon(kind),
-                slow: [Some(DES), Some(TRIPLE_DES)].contains(&encryption),
+                load: match [Some(DES), Some(TRIPLE_DES)].contains(&encryption) {
+                    true => Load::Few,
+                    false => Load::All,
+                },
             };
             cases.push((name.to_owned(), work));
         }
@@ -309,11 +355,27 @@ fn cases(session: &mut Session<'_>) -> Vec<(String, Work)> {
         let work = Work::Ftp {
             mode,
             kind: Kind::Plain,
-            slow: false,
+            load: Load::All,
         };
         cases.push(("no protection".to_owned(), work));
     }
-    let kind = Kind::Cordon(Cordon::new(AES_256_GCM, None));
-    cases.push((UPLOADER.to_owned(), Work::Upload(kind)));
+    let bare = Cordon {
+        bare: true,
+        ..Cordon::new(AES_128_CBC, Some(SHA1))
+    };
+    let work = Work::Ftp {
+        mode: MODES[0],
+        kind: Kind::Cordon(bare),
+        load: Load::Over(SLOW),
+    };
+    cases.push((SLOW_FTP.to_owned(), work));
+    for (name, load) in [
+        (UPLOADER, Load::All),
+        (MOBILE_UPLOADER, Load::Over(MOBILE)),
+        (SLOW_UPLOADER, Load::Over(SLOW)),
+    ] {
+        let kind = Kind::Cordon(Cordon::new(AES_256_GCM, None));
+        cases.push((name.to_owned(), Work::Upload { kind, load }));
+    }
     cases
 }
