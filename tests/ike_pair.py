@@ -205,7 +205,16 @@ class Peer:
 
     def expect(self, start, count=1, seconds=20):
         what = lambda: f"{count} x {start!r} among {self.lines}"
-        wait_for(lambda: self.count(start) >= count, what, seconds)
+
+        def said():
+            # Asked first: what was said last is read before the reader ends.
+            ended = not self.reader.is_alive()
+            if self.count(start) >= count:
+                return True
+            assert not ended, f"the peer ended before {what()}"
+            return False
+
+        wait_for(said, what, seconds)
 
     def alive(self):
         """The peer's inbound SPIs of our Child SAs."""

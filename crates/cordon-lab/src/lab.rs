@@ -25,7 +25,7 @@ pub(crate) enum Lab {
   cordon lab run --quick all
   cordon lab run --out results.json https latency")]
     Run {
-        /// Few and short rounds: all experiments in under ten minutes.
+        /// Few and short rounds: all experiments in about eleven minutes.
         #[arg(long)]
         quick: bool,
         /// A new file for the results; by default lab-DATE.json in this folder.

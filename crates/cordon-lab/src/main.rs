@@ -18,7 +18,7 @@ const NAME: &str = "cordon-lab";
 #[command(name = NAME, version, propagate_version = true, arg_required_else_help = true)]
 #[command(after_help = "Examples:
   cordon-lab list                     experiments, and what they lack on this machine
-  cordon-lab run --quick all          all of them in under ten minutes
+  cordon-lab run --quick all          all of them in about eleven minutes
   cordon-lab ibc variants             the research cipher")]
 struct Cli {
     #[command(subcommand)]
