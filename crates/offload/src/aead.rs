@@ -21,6 +21,10 @@ impl Aead {
     /// # Errors
     /// [`SuiteError::Refused`] for a key of a wrong length, and for what is no such mode.
     pub fn new(encryption: Encryption, key: &[u8], engine: Engine) -> Result<Self, SuiteError> {
+        // The kernels take a key of any size of AES.
+        if key.len() != encryption.cipher_key_len() {
+            return Err(SuiteError::Refused);
+        }
         if encryption.mode() == Mode::AesGcm && engine == Engine::Fastest {
             if let Some(kernel) = GcmKernel::new(key) {
                 return Ok(Self(Key::Vector(Box::new(kernel))));

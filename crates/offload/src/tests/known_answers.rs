@@ -440,3 +440,24 @@ fn rfc_4231() {
         }
     }
 }
+
+#[test]
+fn a_key_of_another_size_of_aes_is_refused() {
+    for (encryption, right) in [
+        (Encryption::AesGcm128, 16),
+        (Encryption::AesGcm192, 24),
+        (Encryption::AesGcm256, 32),
+    ] {
+        for (engine, len) in ENGINES
+            .into_iter()
+            .flat_map(|e| [0, 16, 24, 32].map(|len| (e, len)))
+        {
+            let made = Aead::new(encryption, &counting(0, len), engine);
+            assert_eq!(
+                made.is_ok(),
+                len == right,
+                "{encryption:?}, {engine:?}, {len}"
+            );
+        }
+    }
+}

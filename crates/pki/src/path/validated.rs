@@ -23,8 +23,8 @@ use crate::crl::RevocationReason;
 use crate::extension::from_x509_time;
 
 /// Paths kept since the last change of generations, each some kilobytes: with the generation before it at most twice as many.
-/// A site with more holders validates some of them again. Only valid ones are kept, so that nobody fills it who has no
-/// certificate of the site.
+/// A site with more holders validates some of them again. Only those are kept with which nothing else was sent, so that a certificate of the site
+/// takes a few places at most, whoever sends it and however often.
 const GENERATION: usize = 4096;
 
 /// A certificate of the site that was accepted, with what is needed to check cheaply that it still is.
@@ -43,10 +43,12 @@ pub(super) struct ValidatedPaths {
     generations: Mutex<Generations>,
 }
 
+type Paths = HashMap<Key, Arc<ValidatedIdentity>>;
+
 #[derive(Default)]
 struct Generations {
-    current: HashMap<Key, Arc<ValidatedIdentity>>,
-    before: HashMap<Key, Arc<ValidatedIdentity>>,
+    current: Paths,
+    before: Paths,
 }
 
 impl ValidatedPaths {
@@ -72,12 +74,16 @@ impl ValidatedPaths {
             return Some(Arc::clone(known));
         }
         let known = generations.before.remove(key)?;
-        generations.insert(*key, Arc::clone(&known));
+        let forgotten = generations.insert(*key, Arc::clone(&known));
+        drop(generations);
+        drop(forgotten);
         Some(known)
     }
 
     fn keep(&self, key: Key, validated: Arc<ValidatedIdentity>) {
-        self.lock().insert(key, validated);
+        let forgotten = self.lock().insert(key, validated);
+        // Thousands of paths take milliseconds to free, for which nobody else is to wait.
+        drop(forgotten);
     }
 
     fn lock(&self) -> MutexGuard<'_, Generations> {
@@ -88,12 +94,24 @@ impl ValidatedPaths {
 }
 
 impl Generations {
-    fn insert(&mut self, key: Key, validated: Arc<ValidatedIdentity>) {
-        if self.current.len() >= GENERATION {
-            self.before = mem::take(&mut self.current);
-        }
+    /// Gives back the generation that was forgotten for it.
+    fn insert(&mut self, key: Key, validated: Arc<ValidatedIdentity>) -> Option<Paths> {
+        let is_full = self.current.len() >= GENERATION && !self.current.contains_key(&key);
+        let forgotten = is_full.then(|| {
+            let full = mem::take(&mut self.current);
+            mem::replace(&mut self.before, full)
+        });
         self.current.insert(key, validated);
+        forgotten
     }
+}
+
+/// Tells whether all of `chain` is of `path`, in its order: there are few such chains with one end entity, and any number with
+/// what belongs to no path.
+fn is_of_path(chain: &[CertificateDer<'_>], path: &[Arc<ParsedCertificate>]) -> bool {
+    let mut path = path.iter();
+    let mut sent = chain.iter();
+    sent.all(|sent| path.any(|one| one.der.as_ref() == sent.as_ref()))
 }
 
 impl TrustStore {
@@ -246,6 +264,7 @@ impl TrustStore {
         }
         let validated = self.verify(chain, &PathPolicy::new(purpose), now)?;
         let identity = self.identity(&validated)?;
+        let key = key.filter(|_| is_of_path(chain, &validated.certificates));
         let validated = Arc::new(ValidatedIdentity {
             identity,
             record: validated.record,

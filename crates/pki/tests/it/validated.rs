@@ -5,6 +5,7 @@ use pki::oid::ExtensionArc;
 use pki::path::{PathError, Purpose};
 use pki::profile::Profile;
 use pki::status::{IssuerId, Revocation};
+use rustls_pki_types::CertificateDer;
 use time::Duration;
 
 use crate::fixture::{NOW, World};
@@ -93,6 +94,30 @@ fn a_path_that_was_validated_before_is_refused_as_if_it_were_new() {
         trust.validate_chain(&long, Purpose::ClientUser, NOW),
         Err(PathError::ChainTooLong { .. })
     ));
+}
+
+#[test]
+fn a_chain_with_what_is_not_of_its_path_is_validated_anew_each_time() {
+    let world = World::new();
+    let (_, chain) = world.leaf(USER);
+    let trust = world.trust();
+    let validated = |chain: &[_]| {
+        let twice = [(); 2].map(|()| {
+            trust
+                .validate_chain(chain, Purpose::ClientUser, NOW)
+                .unwrap()
+        });
+        std::sync::Arc::ptr_eq(&twice[0], &twice[1])
+    };
+    assert!(validated(chain.ders()));
+    let leaf = chain.ders()[0].clone();
+    let issuer: CertificateDer<'_> = world.users.certificate_der().into();
+    assert!(validated(&[leaf.clone()]));
+    assert!(validated(&[leaf.clone(), issuer.clone()]));
+    // The same certificate with as many others as somebody likes would fill the places of all.
+    assert!(!validated(&[leaf.clone(), issuer.clone(), issuer]));
+    assert!(!validated(&[leaf.clone(), leaf.clone()]));
+    assert!(!validated(&[leaf, b"no certificate".to_vec().into()]));
 }
 
 #[test]
