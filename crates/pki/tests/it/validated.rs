@@ -112,7 +112,7 @@ fn a_chain_with_what_is_not_of_its_path_is_validated_anew_each_time() {
     assert!(validated(chain.ders()));
     let leaf = chain.ders()[0].clone();
     let issuer: CertificateDer<'_> = world.users.certificate_der().into();
-    assert!(validated(&[leaf.clone()]));
+    assert!(validated(std::slice::from_ref(&leaf)));
     assert!(validated(&[leaf.clone(), issuer.clone()]));
     // The same certificate with as many others as somebody likes would fill the places of all.
     assert!(!validated(&[leaf.clone(), issuer.clone(), issuer]));
