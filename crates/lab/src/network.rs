@@ -104,10 +104,15 @@ impl Network {
         // The queue is as long as that of a cheap router.
         let words = format!("qdisc add dev cable root tbf rate {rate} burst 16kb latency 50ms");
         for side in Side::BOTH {
-            let tc = TC.path().unwrap_or_else(|| TC.name.into());
-            self.call(side, tc).args(words.split(' ')).run()?;
+            self.tc(side, &words)?;
         }
         Ok(slowed)
+    }
+
+    fn tc(&self, side: Side, words: &str) -> Result<(), LabError> {
+        let tc = TC.path().unwrap_or_else(|| TC.name.into());
+        self.call(side, tc).args(words.split(' ')).run()?;
+        Ok(())
     }
 
     /// `ip` with arguments for one of the namespaces.
@@ -131,13 +136,8 @@ pub(crate) struct Slowed<'a>(&'a Network);
 impl Drop for Slowed<'_> {
     fn drop(&mut self) {
         for side in Side::BOTH {
-            let tc = TC.path().unwrap_or_else(|| TC.name.into());
             // What is left goes with the namespace.
-            let _ = self
-                .0
-                .call(side, tc)
-                .args("qdisc delete dev cable root".split(' '))
-                .run();
+            let _ = self.0.tc(side, "qdisc delete dev cable root");
         }
     }
 }
