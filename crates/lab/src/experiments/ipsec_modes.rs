@@ -22,7 +22,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
              in RSMAD, Tables I and II",
     needs: &[IP, PING, TC],
     wants: &[],
-    seconds: (100, 960),
+    seconds: (100, 1400),
     run,
 };
 
