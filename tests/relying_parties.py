@@ -140,12 +140,15 @@ def device(parties):
         near = Client(world, [car], strongswan=True)
         wait_for(lambda: charon.certified("car-2"), lambda: charon.log()[-4000:] + near.text()[-2000:], 20)
         contains(charon.log(), "certificate status is good")
+        # It may not have charon's last message yet: charon hears of it all the same.
         near.end()
+        wait_for(lambda: not charon.certified("car-2"), charon.sas, 10)
         world.revoke("--device", "car-2")
         # It keeps good responses, as long as they say of themselves: until then, or until it is told to forget them.
         near = Client(world, [car], strongswan=True)
         wait_for(lambda: charon.certified("car-2"), lambda: charon.log()[-4000:], 20)
         near.end()
+        wait_for(lambda: not charon.certified("car-2"), charon.sas, 10)
         charon.control("--flush-certs")
         Client(world, [car], strongswan=True)
         wait_for(lambda: "certificate was revoked on" in charon.log(), lambda: charon.log()[-4000:], 20)

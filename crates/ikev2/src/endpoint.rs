@@ -391,6 +391,11 @@ impl Endpoint {
         self.table.is_empty()
     }
 
+    /// Whether every peer has heard of the IKE SAs that have ended here, or has been asked often enough.
+    pub fn all_told(&self) -> bool {
+        !self.table.values().any(IkeSa::owes_notice)
+    }
+
     /// Figures for the operator.
     pub const fn counters(&self) -> Counters {
         Counters {

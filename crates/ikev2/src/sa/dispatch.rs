@@ -4,6 +4,7 @@ use super::channel::Received;
 use super::core::Core;
 use super::init::{InitNext, InitSent};
 use super::initiator::{Initiator, InitiatorNext};
+use super::payloads::find;
 use super::responder::{Responder, ResponderNext};
 use super::state::{EventName, Failure, FailureKind, WrongState};
 use super::{IkeSa, State};
@@ -138,6 +139,15 @@ impl IkeSa {
                 let message = (exchange, response, payloads);
                 let next = responder.on_message(common, core, step, message, &logical);
                 self.after_responder(responder, core, next)
+            }
+            // The handshake was given up while its last response was on its way.
+            State::Closed
+                if (exchange, response) == (ExchangeType::IKE_AUTH, true)
+                    && find!(payloads, Payload::Auth).is_some() =>
+            {
+                self.state = State::Closed;
+                self.tell_deletion(core);
+                Ok(())
             }
             // The response to what we said last: that was all this one was kept for.
             State::Closed | State::Gone if response => {

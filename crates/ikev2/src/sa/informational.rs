@@ -317,6 +317,20 @@ impl Established {
 }
 
 impl IkeSa {
+    /// Tells a responder for which the IKE SA is up that we have given it up: it would keep it, with an address of
+    /// its pool, until it misses us. The keys that protect this are those of the handshake, so it does not matter
+    /// that its proof was not looked at.
+    ///
+    /// ```text
+    /// HDR, SK {D}  -->
+    ///              <--  HDR, SK {}
+    /// ```
+    pub(super) fn tell_deletion(&mut self, core: &mut Core) {
+        let payloads = [Payload::Delete(Delete::Ike)];
+        let channel = &mut self.common.channel;
+        channel.request(core, ExchangeType::INFORMATIONAL, &payloads);
+    }
+
     /// The caller got packets for an SPI that is not in use: the peer hears of it (RFC 7296 §1.5).
     pub(crate) fn notify_invalid_spi(
         &mut self,

@@ -114,6 +114,18 @@ impl InitiatorStep {
         }
     }
 
+    /// Whether the responder has what makes the IKE SA up for it, or is about to have it.
+    pub(super) const fn proof_is_out(&self) -> bool {
+        matches!(
+            self,
+            Self::AuthSent { .. }
+                | Self::Verifying { .. }
+                | Self::Reviewing { .. }
+                | Self::Authorizing { .. }
+                | Self::EapProofSent { .. }
+        )
+    }
+
     pub(super) fn waits_for(&self, id: RequestId) -> bool {
         match self {
             Self::Signing { pending, .. }

@@ -160,6 +160,11 @@ impl IkeSa {
         matches!(self.state, State::Gone)
     }
 
+    /// Whether this IKE SA has ended and its peer has yet to hear so.
+    pub(crate) const fn owes_notice(&self) -> bool {
+        matches!(self.state, State::Closed) && !self.common.channel.is_idle()
+    }
+
     /// Whether the peer has not proved who it is and we did not start it.
     pub(crate) const fn is_half_open(&self) -> bool {
         matches!(self.state, State::Responder(..))
@@ -363,6 +368,16 @@ impl IkeSa {
             State::Established(established) if established.is_live() => {
                 established.enqueue(core, intent, core.now);
                 self.pump(core);
+                Ok(())
+            }
+            State::Initiator(_, step)
+                if step.proof_is_out() && matches!(intent, Intent::DeleteIke(_)) =>
+            {
+                let answered = self.common.channel.is_idle();
+                self.down(core, Reason::Local);
+                if answered {
+                    self.tell_deletion(core);
+                }
                 Ok(())
             }
             State::InitSent(_)

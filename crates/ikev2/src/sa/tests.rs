@@ -351,6 +351,34 @@ fn silence_after_a_message_larger_than_the_path_is_told_from_silence() {
 }
 
 #[test]
+fn who_gives_up_a_handshake_that_may_be_over_for_the_responder_tells_it_so() {
+    for name in STATES {
+        let answered = matches!(
+            name,
+            StateName::VerifyingResponder
+                | StateName::ReviewingResponder
+                | StateName::AuthorizingResponder
+        );
+        let out = matches!(name, StateName::AuthSent | StateName::EapProofSent);
+        let (mut core, mut sa) = in_state(name);
+        if answered {
+            sa.common.channel.complete_request();
+        }
+        core.transmits.clear();
+        if sa.is_established()
+            || sa
+                .want(&mut core, Intent::DeleteIke(Reason::Local))
+                .is_err()
+        {
+            continue;
+        }
+        assert_eq!(core.transmits.len(), usize::from(answered), "{name}");
+        assert_eq!(sa.owes_notice(), answered || out, "{name}");
+        assert_eq!(sa.is_gone(), !(answered || out), "{name}");
+    }
+}
+
+#[test]
 fn every_state_meets_every_event_and_does_what_the_table_says() {
     let events = events();
     let mut table = String::new();

@@ -36,7 +36,7 @@ fn with_eap(client: ClientMethod, servers: Vec<ServerMethod>) -> [Connection; 2]
     connections
 }
 
-fn world(mut connections: [Connection; 2], passwords: [Option<&str>; 2]) -> World {
+pub(crate) fn world(mut connections: [Connection; 2], passwords: [Option<&str>; 2]) -> World {
     let key = Key::generate(KeyKind::EcdsaP256);
     if let RemoteAuth::Certificate { .. } = connections[0].remote_auth {
         let ours = credential(&key, KeyKind::EcdsaP256);
@@ -51,7 +51,7 @@ fn world(mut connections: [Connection; 2], passwords: [Option<&str>; 2]) -> Worl
     world
 }
 
-fn password() -> [Connection; 2] {
+pub(crate) fn password() -> [Connection; 2] {
     with_eap(ClientMethod::MsChapV2, vec![ServerMethod::MsChapV2])
 }
 

@@ -18,6 +18,7 @@ mod eap;
 mod faults;
 mod flood;
 mod forged;
+mod given_up;
 mod handshake;
 mod hostile;
 mod mapping;

@@ -42,7 +42,7 @@ impl Control {
 
     /// Whether every peer knows that it is over.
     pub(crate) fn is_over(&self) -> bool {
-        self.ikes.is_empty()
+        self.ikes.is_empty() && self.endpoint.all_told()
     }
 
     /// Takes over what others count.
