@@ -29,8 +29,8 @@ use crate::transport::{Connection, TransportError, body};
 /// Path of the site's lists.
 const PATH: &str = "/intake/v1/revocation";
 const SCHEMA: &str = "cordon.revocation/1";
-/// Lists are fetched again on a connection that lives longer: what a revocation takes at most to
-/// reach a camera that is in contact.
+/// Lists are fetched again on a connection that lives longer, and OCSP responses are looked at again: what a
+/// revocation takes at most to reach a camera that is in contact.
 const FRESH: Duration = Duration::from_secs(60);
 /// Most OCSP responses in an answer: about the server and the signer of receipts.
 const MAX_RESPONSES: usize = 4;
@@ -72,9 +72,26 @@ pub(crate) enum RevocationError {
 #[derive(Default)]
 struct Responses {
     der: Vec<Vec<u8>>,
-    /// Hashes of the certificates that these responses do not call revoked: the server's and the receipts'
-    /// signer's.
-    unrevoked: Vec<Sha256Digest>,
+    /// Hashes of the certificates that these responses did not call revoked when they were last looked at: the
+    /// server's and the receipts' signer's.
+    unrevoked: Vec<(Sha256Digest, OffsetDateTime)>,
+}
+
+impl Responses {
+    /// Whether it was looked at lately. A response that the clock or the authorities of then kept from counting may count
+    /// by now.
+    fn are_silent_about(&self, certificate: &Sha256Digest, now: OffsetDateTime) -> bool {
+        let lately = |at: OffsetDateTime| (now - at).abs() < FRESH;
+        let mut unrevoked = self.unrevoked.iter();
+        unrevoked.any(|(one, at)| one == certificate && lately(*at))
+    }
+
+    fn note_silence(&mut self, certificate: Sha256Digest, now: OffsetDateTime) {
+        self.unrevoked.retain(|(one, _)| *one != certificate);
+        if self.unrevoked.len() < MAX_UNREVOKED {
+            self.unrevoked.push((certificate, now));
+        }
+    }
 }
 
 /// The lists of one camera.
@@ -225,7 +242,7 @@ impl Revocation {
             return Ok(());
         };
         let fingerprint = Sha256Digest::of(der);
-        if self.responses().unrevoked.contains(&fingerprint) {
+        if self.responses().are_silent_about(&fingerprint, now) {
             return Ok(());
         }
         let Ok(leaf) = cert::from_der(der) else {
@@ -239,8 +256,8 @@ impl Revocation {
         let Some(CertStatus::Revoked(at)) = status else {
             let mut asked = self.responses();
             // Unless others came meanwhile.
-            if asked.der == responses && asked.unrevoked.len() < MAX_UNREVOKED {
-                asked.unrevoked.push(fingerprint);
+            if asked.der == responses {
+                asked.note_silence(fingerprint, now);
             }
             return Ok(());
         };
@@ -310,4 +327,30 @@ fn accept_as_of_its_date(trust: &TrustStore, der: &[u8]) -> Result<(), CrlError>
     trust
         .accept_crl(der, OffsetDateTime::from(issued))
         .map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn what_responses_did_not_say_is_believed_for_a_minute_by_any_clock() {
+        let (now, server) = (OffsetDateTime::UNIX_EPOCH, Sha256Digest::of(b"server"));
+        let mut responses = Responses::default();
+        responses.note_silence(server, now);
+        let silent = |seconds: i64| {
+            let then = now + Duration::seconds(seconds);
+            responses.are_silent_about(&server, then)
+        };
+        assert!(silent(0) && silent(59) && silent(-59));
+        assert!(!silent(60) && !silent(-60) && !silent(1_000_000));
+        assert!(!responses.are_silent_about(&Sha256Digest::of(b"signer"), now));
+        for other in 0..=u8::try_from(MAX_UNREVOKED).unwrap() {
+            responses.note_silence(Sha256Digest::of(&[other]), now);
+        }
+        responses.note_silence(server, now + Duration::HOUR);
+        assert_eq!(responses.unrevoked.len(), MAX_UNREVOKED);
+    }
 }

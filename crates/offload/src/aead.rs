@@ -44,6 +44,13 @@ impl Aead {
         Ok(Self(Key::Library(aead::LessSafeKey::new(key))))
     }
 
+    /// Sets up a key of AES-GCM for the code that needs no AVX-512, where there is some for this processor and size.
+    #[cfg(test)]
+    pub(crate) fn in_pairs(encryption: Encryption, key: &[u8]) -> Option<Self> {
+        let kernel = (encryption.mode() == Mode::AesGcm).then(|| GcmPairsKernel::new(key))??;
+        Some(Self(Key::Pairs(Box::new(kernel))))
+    }
+
     /// Asks for the key's cache lines.
     pub(crate) fn prefetch(&self) {
         match &self.0 {

@@ -10,8 +10,6 @@ use std::time::Duration;
 
 use evidence::manifest::Manifest;
 use evidence::open::{OpenError, Opened};
-use pki::cert::CertificateChain;
-use pki::crl::RevocationReason;
 use pki::path::{Identity, PathError, Purpose, TrustStore};
 use time::OffsetDateTime;
 
@@ -290,11 +288,7 @@ impl Verifier {
         let purpose = Purpose::DeviceSigner;
         let outcome = self
             .trust
-            .validate_signer(chain.ders(), purpose, signed, at)
-            .and_then(|identity| {
-                self.not_revoked_since(chain, signed, now)
-                    .map(|()| identity)
-            });
+            .validate_signer(chain.ders(), purpose, signed, at, now);
         match outcome {
             Err(error @ PathError::Revoked { .. }) => {
                 exceptions.refuse(Refusal::Signer(error))?;
@@ -306,31 +300,6 @@ impl Verifier {
             }
             outcome => Ok(outcome?),
         }
-    }
-
-    /// Whether a revocation came after the end of the certificate: it says as much about the key.
-    fn not_revoked_since(
-        &self,
-        chain: &CertificateChain,
-        signed: OffsetDateTime,
-        now: OffsetDateTime,
-    ) -> Result<(), PathError> {
-        let status = self.trust.status();
-        for (place, certificate) in chain.certificates().iter().enumerate() {
-            let Some(revocation) = status.is_revoked(certificate, now) else {
-                continue;
-            };
-            let replaced = revocation.reason == RevocationReason::Superseded;
-            if place == 0 && replaced && signed < revocation.at {
-                continue;
-            }
-            return Err(PathError::Revoked {
-                subject: certificate.tbs_certificate.subject.to_string(),
-                at: revocation.at,
-                reason: revocation.reason,
-            });
-        }
-        Ok(())
     }
 }
 

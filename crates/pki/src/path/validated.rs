@@ -177,8 +177,10 @@ impl TrustStore {
     }
 
     /// As [`Self::validate`] for the certificate that made a signature at `signed`: one that was superseded
-    /// later is accepted, as its replacement is no doubt about its key; other revocations count. The time
-    /// is the signer's own word: know by other means that the signature is the holder's.
+    /// later is accepted, as its replacement is no doubt about its key; other revocations count, of its
+    /// authorities too. The time is the signer's own word: know by other means that the signature is the
+    /// holder's. Dates are looked at as of `at`, for one that has ended since; revocations as of `now`,
+    /// as they say as much about a key after its certificate's end.
     ///
     /// # Errors
     /// [`PathError`].
@@ -187,9 +189,10 @@ impl TrustStore {
         chain: &[CertificateDer<'_>],
         purpose: Purpose,
         signed: OffsetDateTime,
+        at: OffsetDateTime,
         now: OffsetDateTime,
     ) -> Result<Identity, PathError> {
-        let validated = self.validate_ignoring_revocation(chain, purpose, now)?;
+        let validated = self.validate_ignoring_revocation(chain, purpose, at)?;
         match self.check_revoked(&validated, now) {
             Err(PathError::Revoked {
                 reason: RevocationReason::Superseded,

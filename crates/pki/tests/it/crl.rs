@@ -269,7 +269,7 @@ fn signature_before_its_certificate_was_superseded_stays_good_and_no_other() {
                 .is_err()
         );
         trust
-            .validate_signer(chain.ders(), Purpose::DeviceSigner, signed, NOW)
+            .validate_signer(chain.ders(), Purpose::DeviceSigner, signed, NOW, NOW)
             .is_ok()
     };
     let superseded = RevocationReason::Superseded;
@@ -287,13 +287,23 @@ fn signature_before_its_certificate_was_superseded_stays_good_and_no_other() {
     let root = pki::status::IssuerId::of(&world.root.certificate().tbs_certificate.subject);
     let authority = &world.devices.certificate().tbs_certificate.serial_number;
     let revocation = Revocation {
-        at,
+        at: NOW - Duration::SECOND,
         reason: superseded,
     };
     trust
         .status()
         .revoke(root, authority.as_bytes(), revocation)
         .unwrap();
-    let verdict = trust.validate_signer(chain.ders(), Purpose::DeviceSigner, at - DAY, NOW);
-    assert!(matches!(verdict, Err(PathError::Revoked { .. })));
+    // It counts whether the signer sent its certificate or not, and whether or not the signer's own ended before.
+    let known = [world.devices.certificate().clone()];
+    trust.add_intermediates(&known).unwrap();
+    let alone = chain.ders().get(..1).unwrap();
+    for sent in [chain.ders(), alone] {
+        for valid_at in [NOW, NOW - Duration::MINUTE] {
+            let purpose = Purpose::DeviceSigner;
+            let verdict = trust.validate_signer(sent, purpose, at - DAY, valid_at, NOW);
+            let refused = matches!(verdict, Err(PathError::Revoked { .. }));
+            assert!(refused, "{verdict:?}");
+        }
+    }
 }

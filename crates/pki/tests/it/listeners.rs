@@ -51,7 +51,7 @@ fn server(trust: &TrustStore, case: &Case) -> bool {
 fn block_signer(trust: &TrustStore, case: &Case) -> bool {
     let purpose = Purpose::DeviceSigner;
     trust
-        .validate_signer(&case.chain, purpose, NOW, NOW)
+        .validate_signer(&case.chain, purpose, NOW, NOW, NOW)
         .is_ok()
 }
 
