@@ -25,7 +25,7 @@ SUITES = [
     "ike_hostile", "ike_identities", "ike_check", "ike_setup", "faults", "requests", "profiles", "post_quantum", "key_archive", "request_pages", "applicant", "enrolment", "cmp", "acme", "scep", "notices", "authorities", "ceremony", "generations", "generations_kept", "generations_tunnels", "authority_keys",
     "rollback", "upload", "tutorials", "ike_large",
     "scan", "scale", "ocsp",
-    "product", "pages", "camera_alone", "ike_confinement", "quarantine", "house", "ike_kernel", "hostile_site", "resumption", "ike_load",
+    "product", "pages", "camera_alone", "ike_confinement", "quarantine", "house", "ike_kernel", "hostile_readers", "hostile_site", "resumption", "ike_load",
     "ike_flood", "ike_crash", "ike_many", "slow_link", "hw", "accelerator", "accel_kernel", "accel_product",
 ]
 # Suites that compare times or load the machine: they run when nothing else does.

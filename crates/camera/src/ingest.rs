@@ -275,9 +275,12 @@ impl Ingest {
         self.left
             .note(position.sequence, files)
             .map_err(|e| Failure::Later(e.to_string()))?;
+        // Before the spool is locked: the uploader goes on while a film gets to the disk.
+        let written = writer.finish();
         let (committed, most) = {
             let mut spool = self.shared.spool();
-            (spool.commit(writer, &sealed), spool.max_bytes())
+            let committed = written.and_then(|block| spool.commit(block, &sealed));
+            (committed, spool.max_bytes())
         };
         let evicted = match committed {
             Ok(committed) => committed.evicted,

@@ -38,8 +38,9 @@ use crate::transport::{Connection, TransportError};
 
 /// Longest `Retry-After` that is followed.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
-/// Times that one attempt asks for a receipt that is pending.
-const RECEIPT_POLLS: u32 = 20;
+/// Times that one attempt asks for a receipt that is pending. Who has none by then, for want of room in the quarantine or of a
+/// scanner, may take long: others have the turn.
+const RECEIPT_POLLS: u32 = 4;
 /// Media type of a part of an upload.
 const OFFSET_STREAM: &str = "application/offset+octet-stream";
 /// Times that one attempt goes back to the server's offset before it gives up.

@@ -5,7 +5,7 @@ mod answers;
 use access::Principal;
 use axum::body::Body;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
-use axum::extract::{FromRequestParts, Path, Query, State};
+use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, Query, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -22,6 +22,9 @@ use utoipa::{OpenApi, ToSchema};
 use crate::problem::Problem;
 use crate::review::{Review, ReviewError};
 
+/// Longest body in bytes: a decision with its reason.
+const MAX_BODY: usize = 16 * 1024;
+
 /// Routes below `/api/v1`; requests carry a [`Principal`] extension.
 pub(crate) fn router(review: Review) -> Router {
     Router::new()
@@ -32,6 +35,7 @@ pub(crate) fn router(review: Review) -> Router {
         .route("/api/v1/cameras", get(cameras))
         .route("/api/v1/openapi.json", get(openapi))
         .method_not_allowed_fallback(wrong_method)
+        .layer(DefaultBodyLimit::max(MAX_BODY))
         .layer(axum::middleware::map_response(harden))
         .with_state(review)
 }
@@ -233,6 +237,12 @@ impl From<ReviewError> for Problem {
                 "too-many-media",
                 error.to_string(),
                 "read or close what is open, then try again",
+            ),
+            ReviewError::Exporting => Self::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                "exporting",
+                error.to_string(),
+                "wait for the end of the other package",
             ),
             ReviewError::NotAPicture => Self::new(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,

@@ -19,6 +19,7 @@ use time::OffsetDateTime;
 use crate::applicant::Applicant;
 use crate::gate::{Gate, at_address};
 use crate::registration_officer::RegistrationOfficer;
+use crate::rights;
 use crate::site::Site;
 
 /// Audit events on one page.
@@ -28,6 +29,18 @@ const AUDIT_PAGE: u64 = 100;
 pub(crate) struct PortalBackend {
     pub(crate) site: Site,
     pub(crate) gate: Arc<Gate>,
+}
+
+impl PortalBackend {
+    /// The epoch of somebody's rights, of before a decision that rests on them.
+    async fn epoch(&self, who: &Principal) -> Result<Epoch, BackendError> {
+        let epoch = self.gate.epoch(who.uid()).await;
+        epoch.map_err(|refused| BackendError::Failed(refused.message))
+    }
+
+    fn while_rights_last(&self, who: &Principal, epoch: Epoch, body: Body) -> Body {
+        rights::while_they_last(self.gate.clone(), who.uid(), epoch, body)
+    }
 }
 
 impl Backend for PortalBackend {
@@ -103,18 +116,15 @@ impl Backend for PortalBackend {
         id: &str,
         index: usize,
     ) -> Result<Download, BackendError> {
-        let medium = self
-            .site
-            .centre
-            .review()
-            .medium_stream(who, id, index)
-            .await
-            .map_err(problem)?;
+        let epoch = self.epoch(who).await?;
+        let review = self.site.centre.review();
+        let medium = review.medium_stream(who, id, index).await;
+        let medium = medium.map_err(problem)?;
         Ok(Download {
             media_type: medium.media_type,
             name: medium.name,
             size: medium.size,
-            body: Body::from_stream(medium.pieces),
+            body: self.while_rights_last(who, epoch, Body::from_stream(medium.pieces)),
         })
     }
 
@@ -138,11 +148,13 @@ impl Backend for PortalBackend {
             tracing::error!(error = %error.message(), "export failed");
             BackendError::Failed("the package could not be made".to_owned())
         })?;
+        let epoch = self.epoch(who).await?;
         let review = self.site.centre.review();
         let export = review.export(who, id, context).await.map_err(problem)?;
+        let body = crate::export::stream(export, id.to_owned());
         Ok(PackageDownload {
             name: format!("{id}.zip"),
-            body: crate::export::stream(export, id.to_owned()),
+            body: self.while_rights_last(who, epoch, body),
         })
     }
 
@@ -160,7 +172,8 @@ impl Backend for PortalBackend {
         let now = OffsetDateTime::now_utc();
         let event = decision.event(now, who, Action::AuditRead, &resource);
         let event = match before {
-            Some(before) => event.with_detail("before", before),
+            // As text: an event's numbers end where those of JSON do.
+            Some(before) => event.with_detail("before", before.to_string()),
             None => event,
         };
         if !self.gate.note(event).await {
@@ -334,7 +347,7 @@ fn problem(error: ReviewError) -> BackendError {
     match error {
         ReviewError::Denied { reasons, policies } => BackendError::Denied { reasons, policies },
         ReviewError::NotFound(_) => BackendError::NotFound,
-        ReviewError::TooMany(_) => BackendError::Busy(error.to_string()),
+        ReviewError::TooMany(_) | ReviewError::Exporting => BackendError::Busy(error.to_string()),
         ReviewError::NotAPicture => BackendError::Invalid(error.to_string()),
         other => {
             let message = other.to_string();

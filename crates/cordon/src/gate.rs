@@ -10,6 +10,7 @@ use axum::extract::{ConnectInfo, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use centre::{Device, DeviceRefused, Problem};
+use directory::Entry;
 use pki::path::Purpose;
 use pki::profile::CaKind;
 use pki::tls::PeerCertificates;
@@ -200,21 +201,10 @@ impl Gate {
         epoch: Epoch,
         from: Option<IpAddr>,
     ) -> Result<Principal, Refused> {
-        let registry = self.registry_epoch(uid).await?;
-        let entry = match self.site.directory.entry(uid).await {
-            Ok(Some(entry)) => entry,
-            Ok(None) => {
-                return Err(Refused {
-                    code: "not-in-directory".to_owned(),
-                    message: "your entry was removed from the directory".to_owned(),
-                    temporary: false,
-                });
-            }
-            Err(error) => return Err(refusal("directory-failed", &error)),
-        };
+        let (present, entry) = self.standing(uid).await?;
         let principal = Principal::by_password(&entry.person.record())
             .map_err(|error| refusal(error.code(), &error))?;
-        if epoch != Epoch([entry.epoch, registry]) {
+        if epoch != present {
             return Err(Refused {
                 code: "session-ended".to_owned(),
                 message: "your password or your rights were changed; log in anew".to_owned(),
@@ -222,6 +212,25 @@ impl Gate {
             });
         }
         Ok(principal.at_address(from))
+    }
+
+    /// The epoch of a person's rights, which changes with each right that is taken away, whichever way the person was
+    /// recognised.
+    pub(crate) async fn epoch(&self, uid: &str) -> Result<Epoch, Refused> {
+        Ok(self.standing(uid).await?.0)
+    }
+
+    async fn standing(&self, uid: &str) -> Result<(Epoch, Entry), Refused> {
+        let registry = self.registry_epoch(uid).await?;
+        match self.site.directory.entry(uid).await {
+            Ok(Some(entry)) => Ok((Epoch([entry.epoch, registry]), entry)),
+            Ok(None) => Err(Refused {
+                code: "not-in-directory".to_owned(),
+                message: "your entry was removed from the directory".to_owned(),
+                temporary: false,
+            }),
+            Err(error) => Err(refusal("directory-failed", &error)),
+        }
     }
 
     /// The registry's part of a person's epoch. A person whom the registry refuses gets no

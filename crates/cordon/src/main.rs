@@ -40,6 +40,7 @@ mod registration;
 mod registration_officer;
 mod renewal;
 mod request_session;
+mod rights;
 mod settings;
 mod site;
 mod trust_bundle;

@@ -26,7 +26,7 @@ use crate::listener::{self, DEVICES, Listener, PEOPLE};
 use crate::notices::{self, Notices, Relay};
 use crate::site::Site;
 use crate::uninterrupted::Uninterrupted;
-use crate::{control, databases, last_checkpoint, metrics, renewal};
+use crate::{control, databases, last_checkpoint, metrics, renewal, rights};
 
 /// Longest time for one page or answer; uploads have their own limit per silence.
 const REQUEST: Duration = Duration::from_secs(60);
@@ -321,7 +321,9 @@ fn portal_router(site: &Site, gate: &Arc<Gate>) -> Outcome<Router> {
         gate: gate.clone(),
     });
     let people = axum::middleware::from_fn_with_state(gate.clone(), gate::people);
-    let api = site.centre.api_router().layer(people);
+    // The layer that was added last is the first to see a request.
+    let lasting = axum::middleware::from_fn_with_state(gate.clone(), rights::of_people);
+    let api = site.centre.api_router().layer(lasting).layer(people);
     let pages = portal::router(backend, Arc::new(sessions)).merge(api);
     Ok(Uninterrupted::default().layer(pages).layer(timeout()))
 }
@@ -373,6 +375,7 @@ async fn housekeeping(site: Site, gate: Arc<Gate>, stop: CancellationToken) -> O
         let now = OffsetDateTime::now_utc();
         gate.record_counted_refusals().await;
         site.centre.intake().record_counted_refusals().await;
+        site.centre.review().record_counted_refusals().await;
         if let Err(error) = site.registry.record_counted_refusals(now).await {
             tracing::error!(%error, "refused enrolments are not recorded");
         }

@@ -30,13 +30,14 @@ mod entry;
 mod error;
 mod evict;
 mod state;
+mod writer;
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use durable::{Disk, DiskFile, FileLock, SharedDisk};
+use durable::{Disk, FileLock, SharedDisk};
 
 use crate::cms;
 use crate::digest::Sha256Digest;
@@ -47,6 +48,7 @@ use crate::seal::Sealed;
 pub use damaged::{Checked, list_damaged};
 pub use entry::Entry;
 pub use error::SpoolError;
+pub use writer::{SpoolWriter, WrittenBlock};
 
 use state::State;
 
@@ -328,7 +330,7 @@ impl Spool {
             .join(format!("{sequence:016}{RECEIPT_EXTENSION}"))
     }
 
-    /// Starts writing a block; give the result to [`Self::commit`], or drop it to discard.
+    /// Starts writing a block; give what [`SpoolWriter::finish`] makes of it to [`Self::commit`], or drop it to discard.
     ///
     /// # Errors
     /// [`SpoolError::NoSpace`] or [`SpoolError::Io`].
@@ -340,12 +342,7 @@ impl Spool {
             .disk
             .create(&path, FILE_MODE)
             .map_err(SpoolError::from_io)?;
-        Ok(SpoolWriter {
-            file,
-            path,
-            written: 0,
-            disk: Arc::clone(&self.disk),
-        })
+        Ok(SpoolWriter::new(file, path, Arc::clone(&self.disk)))
     }
 
     /// Makes a written block part of the spool and of the camera's chain; durable on return.
@@ -360,7 +357,7 @@ impl Spool {
     /// again, and its source must stay until [`Self::settle`] succeeds.
     pub fn commit(
         &mut self,
-        writer: SpoolWriter,
+        block: WrittenBlock,
         sealed: &Sealed,
     ) -> Result<Committed, SpoolError> {
         let entry = Entry::of(sealed);
@@ -371,18 +368,17 @@ impl Spool {
                 expected: expected.sequence,
             });
         }
-        if writer.written != entry.size {
+        if block.len() != entry.size {
             return Err(SpoolError::SizeMismatch {
                 expected: entry.size,
-                written: writer.written,
+                written: block.len(),
             });
         }
-        self.disk.sync(&writer.file).map_err(SpoolError::from_io)?;
         let victims = self.choose_victims(&entry)?;
         let evicted = self.evict(&victims)?;
         let blocks = self.folder.join(BLOCKS);
         self.disk
-            .rename(&writer.path, &blocks.join(entry.file_name()))
+            .rename(block.path(), &blocks.join(entry.file_name()))
             .map_err(SpoolError::from_io)?;
         // From here on the block exists, so the position moves even if the next call fails.
         self.bytes = self.bytes.saturating_add(entry.size);
@@ -538,33 +534,6 @@ fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(TEMPORARY);
     disk.replace_by(Path::new(&temporary), path, bytes, FILE_MODE)
-}
-
-/// A block being written; removed when dropped without [`Spool::commit`].
-pub struct SpoolWriter {
-    file: DiskFile,
-    path: PathBuf,
-    written: u64,
-    disk: SharedDisk,
-}
-
-impl Write for SpoolWriter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let n = self.disk.write(&self.file, bytes)?;
-        self.written = self.written.saturating_add(n as u64);
-        Ok(n)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Drop for SpoolWriter {
-    fn drop(&mut self) {
-        // After a commit the name is gone, and removing what is gone is no error.
-        let _ = self.disk.remove_file(&self.path);
-    }
 }
 
 #[cfg(test)]

@@ -10,6 +10,9 @@ use serde::de::DeserializeOwned;
 use crate::error::{foreign_form, unreadable};
 use crate::pages::layout::Frame;
 
+/// Longest form in bytes, unless its pages say otherwise: a decision with its reason.
+pub(crate) const MAX_FIELDS: usize = 16 * 1024;
+
 /// The fields of a posted form.
 pub(crate) struct Fields<T>(pub(crate) T);
 

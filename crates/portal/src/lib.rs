@@ -23,6 +23,7 @@ mod who;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
 
 pub use backend::{
@@ -90,6 +91,8 @@ pub fn router<B: Backend>(backend: Arc<B>, sessions: Arc<Sessions>) -> Router {
         .route("/assets/icon.svg", get(pages::assets::icon))
         .fallback(pages::home::missing::<B>)
         .method_not_allowed_fallback(form::wrong_method)
+        // Whoever is not known yet may post here too. Forms that carry more say so where they are.
+        .layer(DefaultBodyLimit::max(form::MAX_FIELDS))
         .layer(axum::middleware::from_fn(form::only_own))
         .layer(axum::middleware::map_response(headers::add))
         .with_state(app)

@@ -18,7 +18,8 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// The next block: highest class first, then oldest; notices like the highest class.
+    /// The next block: highest class first, notices like that; then those that were not tried yet, so that what the centre
+    /// gives no receipt for keeps nothing else waiting; then the oldest.
     pub(super) fn take<'a>(&mut self, entries: impl Iterator<Item = &'a Entry>) -> Option<Entry> {
         let now = Instant::now();
         let next = entries
@@ -26,7 +27,8 @@ impl Queue {
             .filter(|e| self.pauses.get(&e.sequence).is_none_or(|p| p.until <= now))
             .max_by_key(|e| {
                 let notice = e.kind == evidence::manifest::Kind::Notice;
-                (notice, e.class, std::cmp::Reverse(e.sequence))
+                let untried = !self.pauses.contains_key(&e.sequence);
+                (notice, e.class, untried, std::cmp::Reverse(e.sequence))
             })?
             .clone();
         self.in_flight.insert(next.sequence);
@@ -79,4 +81,45 @@ impl Queue {
 struct Pause {
     failures: u32,
     until: Instant,
+}
+
+#[cfg(test)]
+mod tests {
+    use evidence::digest::Sha256Digest;
+    use evidence::manifest::Kind;
+    use pki::clearance::Clearance;
+
+    use super::*;
+
+    fn entry(sequence: u64, class: Clearance) -> Entry {
+        Entry {
+            sequence,
+            kind: Kind::Violation,
+            class,
+            sealed_at: time::OffsetDateTime::UNIX_EPOCH,
+            manifest_sha256: Sha256Digest::of(&sequence.to_be_bytes()),
+            block_sha256: Sha256Digest::of(&sequence.to_le_bytes()),
+            size: 1,
+        }
+    }
+
+    #[test]
+    fn what_gets_no_receipt_has_its_turn_behind_what_was_not_tried_and_before_a_lower_class() {
+        let (low, high) = (Clearance::Restricted, Clearance::Confidential);
+        let entries = [
+            entry(1, high),
+            entry(2, high),
+            entry(3, low),
+            entry(4, high),
+        ];
+        let mut queue = Queue::default();
+        let next = |queue: &mut Queue| queue.take(entries.iter()).map(|one| one.sequence);
+        assert_eq!(next(&mut queue), Some(1));
+        queue.pause(1, Duration::ZERO, Duration::ZERO, None);
+        assert_eq!(next(&mut queue), Some(2));
+        assert_eq!(next(&mut queue), Some(4));
+        assert_eq!(next(&mut queue), Some(1));
+        assert_eq!(next(&mut queue), Some(3));
+        assert_eq!(next(&mut queue), None);
+    }
 }

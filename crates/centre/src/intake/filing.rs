@@ -20,8 +20,8 @@ pub(super) struct Filing {
 
 /// Outcome of the first one.
 pub(super) enum Filed {
-    /// The block is written down.
-    New(Settled),
+    /// The block is written down; `displaced` where another device had brought it, and was refused.
+    New { settled: Settled, displaced: bool },
     /// Another upload of the same device was quicker.
     Known(Known),
     /// The block is another device's, and accepted; or it was refused, whoever's it is.
@@ -35,7 +35,7 @@ impl Filed {
     /// Tells whether the block belongs into the archive, if it passed every check but its place in the chain.
     pub(super) fn in_archive(&self) -> bool {
         match self {
-            Self::New(settled) => settled.reason.is_empty(),
+            Self::New { settled, .. } => settled.reason.is_empty(),
             Self::Known(known) => known.accepted(),
             Self::OtherSender => true,
             Self::NoRoom(_) => false,
@@ -55,9 +55,9 @@ impl Filing {
     async fn file(&self, tx: &mut Tx) -> Result<Filed, SettleError> {
         let settlement = &self.settlement;
         let known = index::find(&mut **tx, &settlement.block).await?;
-        let refused_of_other = match known {
+        let displaced = match known {
             Some(known) if known.is_of(&settlement.upload) => return Ok(Filed::Known(known)),
-            Some(known) if known.accepted() || settlement.verification.is_err() => {
+            Some(known) if known.accepted() || !settlement.outranks(&known) => {
                 return Ok(Filed::OtherSender);
             }
             Some(_) => true,
@@ -73,7 +73,7 @@ impl Filing {
                 checked => checked?,
             }
         }
-        if refused_of_other {
+        if displaced {
             // It must not keep out the camera that sealed the block.
             index::forget_refused(tx, &settlement.block).await?;
         }
@@ -84,7 +84,7 @@ impl Filing {
             linked.await??;
         }
         let settled = settlement.insert(tx, &inner.units, &placed).await?;
-        Ok(Filed::New(settled))
+        Ok(Filed::New { settled, displaced })
     }
 }
 

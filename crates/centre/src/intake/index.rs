@@ -9,7 +9,7 @@ use store::{Sql, StoreError};
 use time::OffsetDateTime;
 
 use super::upload::{Outcome, Upload};
-use super::verify::{Refusal, Verified};
+use super::verify::{OTHER_SENDER, Refusal, Verified};
 use super::violation;
 use crate::clock::{from_millis, millis};
 use crate::review::CUSTODY_COUNT;
@@ -128,6 +128,16 @@ impl Settlement {
             Position::Next | Position::Late => {}
         }
         Ok(placed)
+    }
+
+    /// Tells whether its sender has the better claim to a block that was refused when another device brought it: all is
+    /// well with it now, or what was wrong then is that the block names another device, which this is.
+    pub(super) fn outranks(&self, known: &Known) -> bool {
+        match &self.verification {
+            Ok(_) => true,
+            Err(Refusal::OtherSender { .. }) => false,
+            Err(_) => known.settled.reason == OTHER_SENDER,
+        }
     }
 
     /// Gives the reason that keeps the block out of the archive.
@@ -401,9 +411,9 @@ pub(super) async fn find<'a>(
     Ok(row.map(known))
 }
 
-/// Forgets a block that was refused; its bytes stay in quarantine, its event in the audit log.
+/// Forgets a block that was refused, whatever a person decided about it since; its events stay in the audit log.
 pub(super) async fn forget_refused(tx: &mut Tx, block: &Sha256Digest) -> Result<(), StoreError> {
-    sqlx::query("DELETE FROM blocks WHERE block_sha256 = ? AND verdict = 'quarantined'")
+    sqlx::query("DELETE FROM blocks WHERE block_sha256 = ? AND verdict <> 'accepted'")
         .bind(block.to_string())
         .execute(&mut **tx)
         .await?;
@@ -458,7 +468,7 @@ pub(super) async fn outcome(
             .fetch_optional(sql.read())
             .await?;
     Ok(Some(match block {
-        Some((sender, _)) if sender != device => Outcome::Discarded("other-sender".to_owned()),
+        Some((sender, _)) if sender != device => Outcome::Discarded(OTHER_SENDER.to_owned()),
         Some((_, Some(cms))) => Outcome::Receipt(cms),
         _ => Outcome::Pending,
     }))

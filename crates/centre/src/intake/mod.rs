@@ -67,7 +67,7 @@ use error::SettleError;
 use filing::{Filed, Filing, Receipted};
 use index::{Known, Settled, Settlement};
 use settling::{Fresh, Reserved, UnderWay};
-use verify::{Exceptions, Refusal, Verified};
+use verify::{Exceptions, OTHER_SENDER, Refusal, Verified};
 
 /// Blocks verified at the same time: the work is hashing and decryption, one per core is best.
 pub(crate) const WORKERS: usize = 2;
@@ -307,7 +307,7 @@ impl Intake {
                 return self.repeat(upload, reserved, known).await;
             }
             Some(known) if known.accepted() => {
-                return self.discard(upload, "other-sender").await.map(|()| None);
+                return self.discard(upload, OTHER_SENDER).await.map(|()| None);
             }
             _ => {}
         }
@@ -334,15 +334,20 @@ impl Intake {
             self.remove_from_archive(object).await;
         }
         match filed {
-            Filed::New(settled) => {
-                if !settled.reason.is_empty() {
-                    self.count_quarantine().await?;
-                }
+            Filed::New { settled, displaced } => {
                 self.remove(upload);
-                Ok(Some(self.finish_soon(reserved, settled, false)))
+                let set_apart = !settled.reason.is_empty();
+                let finishing = self.finish_soon(reserved, settled, false);
+                if displaced && !set_apart {
+                    self.remove_from_quarantine(&object);
+                }
+                if displaced || set_apart {
+                    self.count_quarantine().await;
+                }
+                Ok(Some(finishing))
             }
             Filed::Known(known) => self.repeat(upload, reserved, known).await,
-            Filed::OtherSender => self.discard(upload, "other-sender").await.map(|()| None),
+            Filed::OtherSender => self.discard(upload, OTHER_SENDER).await.map(|()| None),
             Filed::NoRoom(full) => Err(full),
         }
     }

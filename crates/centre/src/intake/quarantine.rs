@@ -145,11 +145,12 @@ impl Intake {
         // Nobody who finds the block meanwhile takes the receipt that it has for the new one.
         let reserved = self.reserve(&Sha256Digest::from(object.0)).await;
         let settled = self.put_into_archive(&waiting, &verified, event).await?;
+        let mut finishing = self.finish_soon(reserved, settled, false);
         self.remove_from_quarantine(&object);
-        self.count_quarantine().await?;
+        self.count_quarantine().await;
         self.inner.settling.quarantine_has_room();
         // An error means that the finisher is gone: the receipt is there.
-        let _ = self.finish_soon(reserved, settled, false).changed().await;
+        let _ = finishing.changed().await;
         Ok(waiting)
     }
 
@@ -183,13 +184,13 @@ impl Intake {
         self.record(event).await?;
         tx.commit().await?;
         self.remove_from_quarantine(&object);
-        self.count_quarantine().await?;
+        self.count_quarantine().await;
         self.inner.settling.quarantine_has_room();
         Ok(waiting)
     }
 
     /// Removes bytes behind a decision. A failure costs disk space until the next start, and must not undo the decision.
-    fn remove_from_quarantine(&self, object: &ObjectId) {
+    pub(super) fn remove_from_quarantine(&self, object: &ObjectId) {
         if let Err(error) = self.inner.quarantine.remove(object) {
             tracing::warn!(%error, %object, "cannot remove a block from the quarantine");
         }
@@ -212,7 +213,8 @@ impl Intake {
             }
         }
         self.remove_contradicted().await?;
-        self.count_quarantine().await.map_err(Into::into)
+        self.count_quarantine().await;
+        Ok(())
     }
 
     /// Removes from the archive what a crash left there of blocks that passed every check but their place in the chain.
@@ -353,15 +355,21 @@ impl Intake {
     }
 
     /// Brings the metrics up to date.
-    pub(super) async fn count_quarantine(&self) -> Result<(), StoreError> {
-        let (blocks, bytes): (i64, i64) = sqlx::query_as(
+    ///
+    /// What was decided stays so: a failure leaves the figures as they were, until the next decision.
+    pub(super) async fn count_quarantine(&self) {
+        let counted: Result<(i64, i64), _> = sqlx::query_as(
             "SELECT count(*), coalesce(sum(size), 0) FROM blocks WHERE verdict = 'quarantined'",
         )
         .fetch_one(self.inner.sql.read())
-        .await?;
-        self.inner.metrics.quarantine_blocks.set(blocks);
-        self.inner.metrics.quarantine_bytes.set(bytes);
-        Ok(())
+        .await;
+        match counted {
+            Ok((blocks, bytes)) => {
+                self.inner.metrics.quarantine_blocks.set(blocks);
+                self.inner.metrics.quarantine_bytes.set(bytes);
+            }
+            Err(error) => tracing::warn!(%error, "the quarantine is not counted"),
+        }
     }
 }
 

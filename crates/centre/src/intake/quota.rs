@@ -141,13 +141,13 @@ pub(super) async fn insert(
     Ok(())
 }
 
-/// Refuses what would leave less than the reserve free in `folder`.
+/// Refuses what would leave less than the reserve free in `folder`, and anything, of whatever `size`, when no more than that
+/// is free: uploads that were announced while there was room go on no longer.
 pub(super) fn check_space(folder: &Path, quota: &Quota, size: u64) -> Result<(), UploadError> {
-    let room = DiskRoom::of(folder, quota.reserved_bytes)?;
-    if room.for_uploads < size {
-        return Err(UploadError::NoSpace);
+    match DiskRoom::of(folder, quota.reserved_bytes)?.fits(size) {
+        true => Ok(()),
+        false => Err(UploadError::NoSpace),
     }
-    Ok(())
 }
 
 /// Space of the file system that a folder is on, in bytes.
@@ -160,6 +160,11 @@ pub struct DiskRoom {
 }
 
 impl DiskRoom {
+    /// Tells whether uploads may take `size` bytes more; with nothing left for them, not even those that are under way.
+    const fn fits(&self, size: u64) -> bool {
+        self.for_uploads != 0 && self.for_uploads >= size
+    }
+
     /// Asks the file system of `folder`; the reserve is `reserved` bytes, at most a twentieth of it.
     ///
     /// # Errors
@@ -174,5 +179,20 @@ impl DiskRoom {
             for_uploads: free.saturating_sub(reserve),
             reserve,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_fits_into_what_is_reserved_however_little_it_is() {
+        let room = |for_uploads| DiskRoom {
+            for_uploads,
+            reserve: 1000,
+        };
+        assert!(room(5).fits(5) && room(5).fits(0) && !room(5).fits(6));
+        assert!(!room(0).fits(0) && !room(0).fits(1));
     }
 }

@@ -17,6 +17,8 @@ use crate::keys::Keys;
 
 use super::scan::{Scan, ScanError, ScanResult, ScannerAddress};
 
+/// Code of [`Refusal::OtherSender`].
+pub(super) const OTHER_SENDER: &str = "other-sender";
 /// Distance by which a camera's clock may be ahead of ours.
 const MAX_AHEAD: Duration = Duration::from_secs(5 * 60);
 /// Age that a violation may have when it arrives: a camera that was cut off for half a year is still
@@ -70,7 +72,7 @@ impl Refusal {
         match self {
             Self::Open(e) => e.code(),
             Self::Signer(e) => e.code(),
-            Self::OtherSender { .. } => "other-sender",
+            Self::OtherSender { .. } => OTHER_SENDER,
             Self::FromTheFuture(_) => "from-the-future",
             Self::TooOld(_) => "too-old",
             Self::CapturedAfterSealing { .. } => "captured-after-sealing",

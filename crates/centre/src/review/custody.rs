@@ -20,6 +20,7 @@ use store::{Sql, StoreError};
 use tokio::sync::Mutex;
 
 use super::error::ReviewError;
+use super::shares::Turn;
 use crate::clock::millis;
 
 /// Details of a custody event. `docs/formats.md` describes them.
@@ -57,14 +58,20 @@ impl Custody {
 
     /// Appends `event` to the record of `violation`; gives its index in the log.
     ///
-    /// Runs to its end even if the caller goes away half-way.
+    /// Runs to its end even if the caller goes away half-way; so long it keeps the person's turn. Whoever asks and goes
+    /// away, over and over, has no more of it under way than who waits.
     pub(super) async fn record(
         self: &Arc<Self>,
         violation: &str,
         event: Event,
+        turn: Turn,
     ) -> Result<u64, ReviewError> {
         let (this, violation) = (Arc::clone(self), violation.to_owned());
-        tokio::spawn(async move { this.append(&violation, event).await }).await?
+        let work = async move {
+            let _turn = turn;
+            this.append(&violation, event).await
+        };
+        tokio::spawn(work).await?
     }
 
     async fn append(&self, violation: &str, event: Event) -> Result<u64, ReviewError> {

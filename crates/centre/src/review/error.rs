@@ -19,6 +19,9 @@ pub enum ReviewError {
     /// The person reads too much at once.
     #[error("you have {0} media open; close one first")]
     TooMany(usize),
+    /// The person has a package written already.
+    #[error("you have a package of evidence under way; wait for its end")]
+    Exporting,
     /// A picture cannot be shown small.
     #[error("the medium is not a picture this system can scale")]
     NotAPicture,

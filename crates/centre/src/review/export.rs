@@ -11,6 +11,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::error::ReviewError;
 use super::media::{damaged, object};
+use super::shares::Exporting;
 use super::{ExportContext, Parts, Review, query};
 
 /// Packages written at the same time; each holds a thread for as long as its reader takes. Who
@@ -27,6 +28,7 @@ pub struct Export {
     receipt: Vec<u8>,
     /// Indices of the custody record, which ends with this export.
     indices: Vec<u64>,
+    _exporting: Exporting,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -42,11 +44,12 @@ impl Review {
         context: ExportContext,
     ) -> Result<Export, ReviewError> {
         let resource = self.resource(id).await?;
+        let exporting = self.shares.export(who.uid())?;
         let event = self
             .permit(who, Action::EvidenceExport, &resource, Some(id))
             .await?;
         let purpose = format!("{} for {} ({})", id, who.name(), who.uid());
-        self.prepare(id, event, &purpose, context).await
+        self.prepare(id, event, &purpose, context, exporting).await
     }
 
     /// The same for `who` administers the centre's own machine; recorded, not decided.
@@ -60,6 +63,7 @@ impl Review {
         context: ExportContext,
     ) -> Result<Export, ReviewError> {
         self.resource(id).await?;
+        let exporting = self.shares.export(&who.id)?;
         let event = Event::new(
             OffsetDateTime::now_utc(),
             who,
@@ -69,7 +73,7 @@ impl Review {
         );
         let event = self.record(event, Some(id)).await?;
         let purpose = format!("{id} for the console");
-        self.prepare(id, event, &purpose, context).await
+        self.prepare(id, event, &purpose, context, exporting).await
     }
 
     async fn prepare(
@@ -78,6 +82,7 @@ impl Review {
         event: u64,
         purpose: &str,
         context: ExportContext,
+        exporting: Exporting,
     ) -> Result<Export, ReviewError> {
         let block = query::block(&self.parts.sql, id).await?;
         let (block, receipt) = block.ok_or(ReviewError::NotFound("violation"))?;
@@ -92,6 +97,7 @@ impl Review {
             block,
             receipt,
             indices: indices.ok_or(ReviewError::TooManyEvents)?,
+            _exporting: exporting,
             // The semaphore lives as long as `self` and is never closed.
             _permit: permit.map_err(|_| ReviewError::NotFound("centre"))?,
         })

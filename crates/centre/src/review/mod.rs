@@ -12,10 +12,11 @@ mod query;
 mod shares;
 mod visible;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use access::{Action, Context, PolicyDecisionPoint, Principal, Resource};
-use audit::{Actor, AuditSink, Event, Outcome};
+use audit::{Actor, AuditSink, Event, Outcome, RepeatBounds, Repeats};
 use centre_api::{Camera, Decision, Details, Filter, Overview, Page, Summary};
 use evidence::export::LogProof;
 use pool::Pool;
@@ -61,7 +62,16 @@ pub struct Review {
     decoders: Arc<Semaphore>,
     shares: Shares,
     exports: Arc<Semaphore>,
+    refusals: Arc<Mutex<Repeats>>,
 }
+
+/// Refusals of one person at one violation are recorded so often in this time, the rest are counted. A custody record has an
+/// end, and a package for a court must not become impossible by somebody who is refused.
+const REFUSALS: RepeatBounds = RepeatBounds {
+    recorded: 5,
+    interval: Duration::from_secs(3600),
+    causes: 10_000,
+};
 
 /// Inputs of a custody package from outside of the centre.
 pub struct ExportContext {
@@ -89,6 +99,7 @@ impl Review {
             decoders: Arc::new(Semaphore::new(media::DECODERS)),
             shares: Shares::default(),
             exports: Arc::new(Semaphore::new(export::EXPORTS)),
+            refusals: Arc::new(Mutex::new(Repeats::new(REFUSALS))),
         }
     }
 
@@ -241,9 +252,12 @@ impl Review {
     ) -> Result<u64, ReviewError> {
         let decision = self.parts.access.decide(who, action, resource, &context());
         let event = decision.event(OffsetDateTime::now_utc(), who, action, resource);
-        let index = self.record(describe(event), violation).await?;
+        let event = describe(event);
         if decision.allowed {
-            return Ok(index);
+            return self.record(event, violation).await;
+        }
+        if let Some(event) = self.refusal(event, violation) {
+            self.record(event, violation).await?;
         }
         Err(ReviewError::Denied {
             reasons: decision.reasons,
@@ -251,18 +265,49 @@ impl Review {
         })
     }
 
+    /// The event of a refusal, with how many went before it that were only counted; none if it is only counted itself.
+    fn refusal(&self, event: Event, violation: Option<&str>) -> Option<Event> {
+        let Some(violation) = violation else {
+            return Some(event);
+        };
+        let cause = format!("{} at {}", event.actor.id, name(violation));
+        match self.repeats().note(&cause, Instant::now())? {
+            0 => Some(event),
+            more => Some(event.with_detail("not_recorded", more)),
+        }
+    }
+
+    /// Records how many refusals were only counted, once their interval is over; a custody record has the first of them.
+    pub async fn record_counted_refusals(&self) {
+        let due = self.repeats().due(Instant::now());
+        for (cause, count) in due {
+            let (now, actor) = (OffsetDateTime::now_utc(), Actor::unknown(cause));
+            let event = Event::new(now, actor, "evidence.refuse", "violations", Outcome::Deny)
+                .with_reason("more of the same")
+                .with_detail("not_recorded", count);
+            if let Err(error) = self.record(event, None).await {
+                tracing::error!(%error, count, "counted refusals are not recorded");
+            }
+        }
+    }
+
+    fn repeats(&self) -> MutexGuard<'_, Repeats> {
+        self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Appends an event to the audit log and, for a violation, to its custody record.
     async fn record(&self, event: Event, violation: Option<&str>) -> Result<u64, ReviewError> {
-        let _turn = self.shares.write(&event.actor.id).await;
+        let turn = self.shares.write(&event.actor.id).await;
         if let Some(violation) = violation {
-            return self.custody.record(violation, event).await;
+            return self.custody.record(violation, event, turn).await;
         }
         let audit = self.parts.audit.clone();
-        let recorded = self
-            .parts
-            .audit_pool
-            .run(move || audit.record(event))
-            .await??;
+        // It is written whether or not whoever asked waits for it.
+        let work = move || {
+            let _turn = turn;
+            audit.record(event)
+        };
+        let recorded = self.parts.audit_pool.run(work).await??;
         Ok(recorded.leaf_index)
     }
 }

@@ -10,6 +10,9 @@ use super::error::ReviewError;
 /// Media that one person reads at the same time: a page with its pictures, and a film. A further
 /// one is refused.
 pub(super) const STREAMS: usize = 8;
+/// Packages of evidence that one person has written at the same time. A further one is refused: a reader that takes its time
+/// keeps one of the few threads for them.
+pub(super) const EXPORTS: usize = 1;
 /// Events and custody entries of one person that are written at the same time; more wait for these.
 /// The database has one writer, which the intake shares: whoever sends a thousand requests queues
 /// behind the own ones.
@@ -21,6 +24,7 @@ const QUERIES: usize = 2;
 #[derive(Debug)]
 struct Share {
     streams: usize,
+    exports: usize,
     writes: Arc<Semaphore>,
     queries: Arc<Semaphore>,
     /// Streams and writers that hold this entry.
@@ -36,6 +40,10 @@ pub(super) struct Shares {
 /// A place among a person's streams, given back on drop.
 #[derive(Debug)]
 pub(super) struct Stream(Holder);
+
+/// A place to have a package written, given back on drop.
+#[derive(Debug)]
+pub(super) struct Exporting(Holder);
 
 /// A turn to write or ask, given back on drop.
 #[derive(Debug)]
@@ -66,6 +74,20 @@ impl Shares {
         }
     }
 
+    /// A place to have a package written.
+    pub(super) fn export(&self, uid: &str) -> Result<Exporting, ReviewError> {
+        let holder = self.hold(uid);
+        let taken = self.with(uid, |share| {
+            let free = share.exports < EXPORTS;
+            share.exports += usize::from(free);
+            free
+        });
+        match taken {
+            Some(true) => Ok(Exporting(holder)),
+            _ => Err(ReviewError::Exporting),
+        }
+    }
+
     /// A turn to write; waits while the person has [`WRITES`] under way.
     pub(super) async fn write(&self, uid: &str) -> Turn {
         self.turn(uid, |share| Arc::clone(&share.writes)).await
@@ -93,6 +115,7 @@ impl Shares {
         let mut people = self.people.lock().unwrap_or_else(PoisonError::into_inner);
         let share = people.entry(uid.to_owned()).or_insert_with(|| Share {
             streams: 0,
+            exports: 0,
             writes: Arc::new(Semaphore::new(WRITES)),
             queries: Arc::new(Semaphore::new(QUERIES)),
             users: 0,
@@ -115,6 +138,15 @@ impl Drop for Stream {
         let holder = &self.0;
         holder.shares.with(&holder.uid, |share| {
             share.streams = share.streams.saturating_sub(1);
+        });
+    }
+}
+
+impl Drop for Exporting {
+    fn drop(&mut self) {
+        let holder = &self.0;
+        holder.shares.with(&holder.uid, |share| {
+            share.exports = share.exports.saturating_sub(1);
         });
     }
 }
@@ -145,6 +177,10 @@ mod tests {
             Err(ReviewError::TooMany(STREAMS))
         ));
         let other = shares.stream("b").unwrap();
+        let export = shares.export("a").unwrap();
+        assert!(matches!(shares.export("a"), Err(ReviewError::Exporting)));
+        drop((export, shares.export("b").unwrap()));
+        drop(shares.export("a").unwrap());
         let mut turns = Vec::new();
         for _ in 0..WRITES {
             turns.push(shares.write("a").await);

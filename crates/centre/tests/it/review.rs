@@ -327,6 +327,36 @@ async fn nobody_reads_above_the_own_clearance_or_outside_the_own_unit() {
 }
 
 #[tokio::test]
+async fn refusals_of_one_person_at_one_violation_are_counted_after_a_few() {
+    let site = Site::new().await;
+    let blocks = deliver(&site, &site.world.camera(CAMERA), 1, |_, shot| {
+        shot.level = Clearance::Secret
+    })
+    .await;
+    let id = blocks[0].violation();
+    let officer = |level| site.world.person(level, &[Role::Officer], &["traffic"]);
+    let (low, high) = (officer(Clearance::Unclassified), officer(Clearance::Secret));
+    let review = site.centre.review();
+    for _ in 0..50 {
+        let refused = review.get(&low, &id).await;
+        assert!(matches!(refused, Err(ReviewError::Denied { .. })));
+    }
+    let refusals = |site: &Site| {
+        let events = site.events("evidence.view");
+        events
+            .iter()
+            .filter(|event| event.outcome == audit::Outcome::Deny)
+            .count()
+    };
+    assert_eq!(refusals(&site), 5);
+    let details = review.get(&high, &id).await.unwrap();
+    assert!(details.custody.len() < 10, "{}", details.custody.len());
+    // Before the hour is over there is nothing to say of them.
+    review.record_counted_refusals().await;
+    assert!(site.events("evidence.refuse").is_empty());
+}
+
+#[tokio::test]
 async fn decisions_follow_one_another_and_stay_on_record() {
     let site = Site::new().await;
     let block = &deliver(&site, &site.world.camera(CAMERA), 1, |_, _| ()).await[0];

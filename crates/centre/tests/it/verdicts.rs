@@ -1,6 +1,7 @@
 //! One block per reason for quarantine; each reason stands in the signed receipt and in the audit
 //! log, the bytes are kept, and nobody finds them among the violations.
 
+use audit::Actor;
 use evidence::receipt::Verdict;
 use http::StatusCode;
 use pki::clearance::Clearance;
@@ -290,6 +291,57 @@ async fn a_block_from_another_sender_is_refused_and_does_not_keep_out_its_camera
     let answer = site.receipt(CAMERA, &at).await;
     assert_eq!(answer.status, StatusCode::UNPROCESSABLE_ENTITY);
     assert_eq!(answer.code(), "other-sender");
+}
+
+#[tokio::test]
+async fn a_copy_of_another_sender_that_a_person_rejected_does_not_keep_out_its_camera() {
+    let (site, _) = scene().await;
+    let other = site.world.camera("camera-18");
+    let block = other.seal(&Shot::first());
+    refused(&site, &block.bytes, "other-sender").await;
+    let (intake, officer) = (site.centre.intake(), Actor::user("unix:1000", "Officer"));
+    let hash = block.hash();
+    let rejected = intake.reject(&hash, "brought by another", officer);
+    rejected.await.unwrap();
+    let receipt = site.deliver("camera-18", &block).await;
+    assert_eq!(receipt.verdict, Verdict::Accepted);
+    assert!(site.object("archive", &block.hash()).exists());
+}
+
+#[tokio::test]
+async fn a_camera_brings_its_own_block_to_a_person_whoever_brought_it_first() {
+    let (site, _) = scene().await;
+    let long_ago = now() - Duration::days(450);
+    let block = site.world.camera("camera-18").seal(&Shot {
+        captured_at: long_ago,
+        sealed_at: long_ago,
+        ..Shot::first()
+    });
+    refused(&site, &block.bytes, "other-sender").await;
+    let receipt = site.deliver("camera-18", &block).await;
+    assert_eq!(receipt.reason.as_deref(), Some("too-old"));
+    let waiting = site.centre.intake().quarantined().await.unwrap();
+    let devices: Vec<_> = waiting.iter().map(|one| one.device.as_str()).collect();
+    assert_eq!(devices, ["camera-18"]);
+    // Once it is there, the other one's copy changes nothing.
+    let hash = block.hash();
+    let answer = site
+        .create(CAMERA, block.bytes.len(), &announce(&hash))
+        .await;
+    let at = answer.header("location").to_owned();
+    let body = axum::body::Body::from(block.bytes.clone());
+    site.intake(patch(&at, CAMERA, 0).body(body).unwrap()).await;
+    assert_eq!(site.receipt(CAMERA, &at).await.code(), "other-sender");
+}
+
+#[tokio::test]
+async fn no_bytes_of_a_displaced_copy_are_left_in_quarantine() {
+    let (site, _) = scene().await;
+    let block = site.world.camera("camera-18").seal(&Shot::first());
+    refused(&site, &block.bytes, "other-sender").await;
+    site.deliver("camera-18", &block).await;
+    assert!(!site.object("quarantine", &block.hash()).exists());
+    assert!(site.object("archive", &block.hash()).exists());
 }
 
 #[tokio::test]

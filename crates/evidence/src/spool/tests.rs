@@ -11,6 +11,7 @@ mod faults;
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::io::Write as _;
 
 use durable::testing::{FailingDisk, Fault};
 use pki::cert::CertificateChain;
@@ -94,7 +95,7 @@ fn put_bytes(
     let sealed = sealed(spool.chain(), class, notice, bytes);
     let mut writer = spool.writer()?;
     writer.write_all(bytes).map_err(SpoolError::from_io)?;
-    spool.commit(writer, &sealed)
+    spool.commit(writer.finish()?, &sealed)
 }
 
 fn put(spool: &mut Spool, class: Clearance, len: usize) -> Result<Committed, SpoolError> {
@@ -385,7 +386,7 @@ fn wrong_blocks_are_refused_and_leave_nothing() {
     let mut writer = spool.writer().unwrap();
     writer.write_all(b"x").unwrap();
     assert!(matches!(
-        spool.commit(writer, &future),
+        spool.commit(writer.finish().unwrap(), &future),
         Err(SpoolError::OutOfSequence {
             found: 2,
             expected: 1
@@ -395,7 +396,7 @@ fn wrong_blocks_are_refused_and_leave_nothing() {
     let mut writer = spool.writer().unwrap();
     writer.write_all(b"x").unwrap();
     assert!(matches!(
-        spool.commit(writer, &good),
+        spool.commit(writer.finish().unwrap(), &good),
         Err(SpoolError::SizeMismatch {
             expected: 2,
             written: 1

@@ -75,7 +75,8 @@ fn put(spool: &mut Spool, notice: Option<Notice>) -> u64 {
         manifest_sha256: Sha256Digest::of(&canonical),
         manifest,
     };
-    spool.commit(writer, &sealed).unwrap().entry.sequence
+    let block = writer.finish().unwrap();
+    spool.commit(block, &sealed).unwrap().entry.sequence
 }
 
 /// Work of the child until it is killed, telling each acknowledged number.

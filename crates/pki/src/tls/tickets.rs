@@ -11,6 +11,7 @@ use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustls::crypto::aws_lc_rs::Ticketer;
+use rustls::pki_types::UnixTime;
 use rustls::server::{ProducesTickets, StoresServerSessions};
 
 /// Longest session, in octets: two certificates for P-256 make 1.4 KiB, three for RSA with 4096 bits 6 KiB. With it a ClientHello
@@ -27,12 +28,35 @@ const ENTRY: usize = 128;
 /// displaces anybody's session.
 ///
 /// rustls makes a new key every six hours and opens with the one before, so a ticket is good for six to twelve hours: a shift.
+/// It does so when there is a ticket to make or to open. Where nobody came for a month, it would open one of a month ago: each
+/// says when it was made.
 #[derive(Debug)]
 pub(super) struct SealedSessions(Arc<dyn ProducesTickets>);
+
+/// Age in seconds beyond which no ticket is good.
+const MAX_AGE: u64 = 12 * 3600;
+/// Octets of a ticket's time.
+const TIME: usize = 8;
 
 impl SealedSessions {
     pub(super) fn new() -> Result<Self, rustls::Error> {
         Ok(Self(Ticketer::new()?))
+    }
+
+    fn encrypt_at(&self, plain: &[u8], now: UnixTime) -> Option<Vec<u8>> {
+        if plain.len() > MAX_SESSION {
+            return None;
+        }
+        let made = now.as_secs().to_be_bytes();
+        self.0.encrypt(&[&made, plain].concat())
+    }
+
+    /// A clock that was set back makes none older than it is; one from the future is not taken.
+    fn decrypt_at(&self, cipher: &[u8], now: UnixTime) -> Option<Vec<u8>> {
+        let plain = self.0.decrypt(cipher)?;
+        let (made, session) = plain.split_first_chunk::<TIME>()?;
+        let age = now.as_secs().checked_sub(u64::from_be_bytes(*made))?;
+        (age <= MAX_AGE).then(|| session.to_vec())
     }
 }
 
@@ -46,14 +70,11 @@ impl ProducesTickets for SealedSessions {
     }
 
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
-        if plain.len() > MAX_SESSION {
-            return None;
-        }
-        self.0.encrypt(plain)
+        self.encrypt_at(plain, UnixTime::now())
     }
 
     fn decrypt(&self, cipher: &[u8]) -> Option<Vec<u8>> {
-        self.0.decrypt(cipher)
+        self.decrypt_at(cipher, UnixTime::now())
     }
 }
 
@@ -109,6 +130,8 @@ impl fmt::Debug for KeptSessions {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -122,6 +145,19 @@ mod tests {
         let longer = vec![7; MAX_SESSION + 1];
         assert_eq!(sealed.encrypt(&longer), None);
         assert!(!kept.put(vec![2], longer));
+    }
+
+    #[test]
+    fn ticket_is_good_for_twelve_hours_and_not_before_it_was_made() {
+        let sealed = SealedSessions::new().unwrap();
+        let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        let ticket = sealed.encrypt_at(b"session", at(1_000_000)).unwrap();
+        let opened = |seconds| sealed.decrypt_at(&ticket, at(seconds));
+        assert_eq!(opened(1_000_000).as_deref(), Some(&b"session"[..]));
+        assert_eq!(opened(1_043_200).as_deref(), Some(&b"session"[..]));
+        for other in [999_999, 1_043_201, 1_000_000 + 35 * 86_400] {
+            assert_eq!(opened(other), None, "{other}");
+        }
     }
 
     #[test]

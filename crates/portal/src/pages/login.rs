@@ -113,13 +113,17 @@ pub(crate) async fn logout<B: Backend>(
     (AppendHeaders([(SET_COOKIE, gone)]), Redirect::to("/login")).into_response()
 }
 
+/// Longest user id in characters that a page gives back to be mended.
+const MAX_UID: usize = 64;
+
 fn login_page(status: StatusCode, uid: &str, problem: &str) -> Response {
     let frame = Frame::nobody("Log in");
+    let uid: String = uid.chars().take(MAX_UID).collect();
     page(
         status,
         &LoginPage {
             frame,
-            uid: uid.to_owned(),
+            uid,
             problem: problem.to_owned(),
         },
     )

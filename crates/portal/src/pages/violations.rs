@@ -95,7 +95,13 @@ impl FilterForm {
         Ok(Filter {
             from: day(&self.from, "from")?,
             // The form names the last day wanted, the filter the first instant not wanted.
-            to: day(&self.to, "to")?.map(|d| d + time::Duration::DAY),
+            to: match day(&self.to, "to")? {
+                Some(last) => Some(
+                    last.checked_add(time::Duration::DAY)
+                        .ok_or_else(|| format!("to: \"{}\" is too late a day", self.to))?,
+                ),
+                None => None,
+            },
             place: self.place.trim().to_owned(),
             device: self.device.trim().to_owned(),
             plate: self.plate.trim().to_owned(),

@@ -255,6 +255,7 @@ async fn the_filter_goes_to_the_backend_or_says_what_is_wrong() {
     for (query, word) in [
         ("from=yesterday", "from: "),
         ("to=2026-13-01", "to: "),
+        ("to=9999-12-31", "to: "),
         ("speed=fast", "speed: "),
         ("state=lost", "state: "),
         ("before=x", "before: "),
