@@ -102,14 +102,25 @@ impl Ingest {
         self.tell_dropped(now);
         match self.folder.look(now) {
             Ok(groups) => {
+                let mut full = false;
                 for (stem, (group, age)) in groups {
                     // Sealed already; a removal failed.
                     if group.files().any(|source| self.left.holds(source)) {
                         continue;
                     }
-                    if !self.handle(&stem, &group, age) {
-                        break;
+                    match self.handle(&stem, &group, age) {
+                        Ok(()) => {}
+                        // A film that has no room keeps no picture out that has.
+                        Err(Failure::Full) => full = true,
+                        Err(failure) => {
+                            self.pause(failure);
+                            break;
+                        }
                     }
+                }
+                match full {
+                    true => self.pause(Failure::Full),
+                    false => self.told_full = false,
                 }
             }
             Err(error) => tracing::error!(%error, "cannot look into the watched folder"),
@@ -128,15 +139,15 @@ impl Ingest {
         }
     }
 
-    /// Whether to go on with the next group.
-    fn handle(&mut self, stem: &str, group: &Group, age: Duration) -> bool {
+    /// Seals a group that is whole, and sets one aside that can never be sealed; a failure leaves it where it is.
+    fn handle(&mut self, stem: &str, group: &Group, age: Duration) -> Result<(), Failure> {
         let watch = &self.shared.config.watch;
         let pair_wait = Duration::from_secs(watch.pair_wait_secs);
         let metadata = match group.verdict(age, pair_wait) {
-            Verdict::Wait => return true,
+            Verdict::Wait => return Ok(()),
             Verdict::Reject(reason) => {
                 self.reject(stem, group, reason);
-                return true;
+                return Ok(());
             }
             Verdict::Seal => group
                 .metadata
@@ -153,21 +164,14 @@ impl Ingest {
             Some(Ok(metadata)) => self.seal_group(group, metadata),
             Some(Err(MetadataError::Bad(reason))) => Err(Failure::Reject(reason)),
             Some(Err(MetadataError::Io(error))) => Err(Failure::Later(error.to_string())),
-            None => return true,
+            None => return Ok(()),
         };
         match outcome {
-            Ok(()) => {
-                self.told_full = false;
-                true
-            }
             Err(Failure::Reject(reason)) => {
                 self.reject(stem, group, &reason);
-                true
+                Ok(())
             }
-            Err(failure) => {
-                self.pause(failure);
-                false
-            }
+            sealed => sealed,
         }
     }
 

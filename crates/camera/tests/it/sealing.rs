@@ -172,6 +172,23 @@ async fn full_spool_keeps_what_waits_and_leaves_pictures_in_the_folder() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_has_no_room_now_keeps_nothing_smaller_out() {
+    let mut stage = offline();
+    stage.config.spool.max_bytes = 100_000;
+    stage.picture("a", &[7; 30_000], 1);
+    stage.picture("b", &[7; 90_000], 1);
+    stage.picture("c", &[7; 30_000], 1);
+    let running = stage.start().await;
+    until("two blocks", || running.metrics.snapshot().spooled == 2).await;
+    until("word of it", || {
+        running.saw(|e| *e == CameraEvent::SpoolFull)
+    })
+    .await;
+    assert_eq!(names(stage.path("watch")), ["b.jpg", "b.json"]);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn picture_that_the_spool_can_never_hold_is_set_aside_by_name_and_those_after_it_are_sealed()
 {
     let mut stage = offline();

@@ -68,7 +68,11 @@ impl Filing {
         // What passed has its place in the archive already.
         let set_apart = settlement.refusal(&placed).is_some();
         if set_apart {
-            match self.intake.check_quarantine(tx, &settlement.upload).await {
+            match self
+                .intake
+                .check_quarantine(&mut *tx, &settlement.upload)
+                .await
+            {
                 Err(full @ SettleError::QuarantineFull { .. }) => return Ok(Filed::NoRoom(full)),
                 checked => checked?,
             }

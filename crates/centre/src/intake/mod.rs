@@ -289,7 +289,8 @@ impl Intake {
         let _claim = self.inner.uploads.claim(upload)?;
         let path = self.inner.uploads.path(&upload.id);
         // A repeated call after a crash between the two transactions finds the upload gone.
-        self.inner.uploads.find(&upload.id, &upload.device).await?;
+        let found = self.inner.uploads.find(&upload.id, &upload.device).await;
+        found.inspect_err(|_| self.inner.settling.forget(&upload.id))?;
         let block = match self.inner.uploads.hash(upload) {
             Some(block) => block,
             None => self.hash_durable(upload).await?,
@@ -348,7 +349,10 @@ impl Intake {
             }
             Filed::Known(known) => self.repeat(upload, reserved, known).await,
             Filed::OtherSender => self.discard(upload, OTHER_SENDER).await.map(|()| None),
-            Filed::NoRoom(full) => Err(full),
+            Filed::NoRoom(full) => {
+                self.inner.settling.note_without_room(&upload.id);
+                Err(full)
+            }
         }
     }
 
@@ -356,6 +360,7 @@ impl Intake {
     /// between the last byte and its sync.
     async fn hash_durable(&self, upload: &Upload) -> Result<Sha256Digest, SettleError> {
         let _worker = self.inner.workers.acquire().await.ok();
+        self.check_room_again(upload).await?;
         let (uploads, id) = (self.inner.uploads.clone(), upload.id.clone());
         let work = move || {
             uploads.sync_file(&id)?;
@@ -388,6 +393,7 @@ impl Intake {
     ) -> Result<Result<Verified, Refusal>, SettleError> {
         let workers = Arc::clone(&self.inner.workers);
         let worker = workers.acquire_owned().await.ok();
+        self.check_room_again(upload).await?;
         let inner = self.inner.clone();
         let (sender, object) = (upload.device.clone(), *object);
         let path = inner.uploads.path(&upload.id);
@@ -488,6 +494,7 @@ impl Intake {
     /// Removes the file of a settled upload. A failure costs disk space until the next sweep, and
     /// must not undo a settlement that is written down.
     fn remove(&self, upload: &Upload) {
+        self.inner.settling.forget(&upload.id);
         if let Err(error) = self.inner.uploads.remove_file(&upload.id) {
             tracing::warn!(%error, upload = upload.id, "cannot remove a settled upload");
         }

@@ -10,6 +10,7 @@ use error_report::Report;
 use evidence::chain::Position;
 use evidence::digest::Sha256Digest;
 use serde::Serialize;
+use store::sqlx::SqliteConnection;
 use store::{ObjectId, StoreError, sqlx};
 use time::OffsetDateTime;
 
@@ -321,10 +322,21 @@ impl Intake {
         })
     }
 
+    /// Refuses to look once more at a block that was refused and for which the quarantine still has no room: what it takes to
+    /// read gigabytes is everybody's.
+    pub(super) async fn check_room_again(&self, upload: &Upload) -> Result<(), SettleError> {
+        if !self.inner.settling.is_without_room(&upload.id) {
+            return Ok(());
+        }
+        let reader = self.inner.sql.read().acquire().await;
+        let mut reader = reader.map_err(StoreError::from)?;
+        self.check_quarantine(&mut reader, upload).await
+    }
+
     /// Makes sure that the quarantine has room for a block that was refused.
     pub(super) async fn check_quarantine(
         &self,
-        tx: &mut index::Tx,
+        db: &mut SqliteConnection,
         upload: &Upload,
     ) -> Result<(), SettleError> {
         let limit = self.inner.limits.max_quarantine;
@@ -342,7 +354,7 @@ impl Intake {
             ),
             (None, limit),
         ] {
-            let used = used(whose).fetch_one(&mut **tx).await?.unsigned_abs();
+            let used = used(whose).fetch_one(&mut *db).await?.unsigned_abs();
             if used.saturating_add(upload.size) > limit {
                 return Err(SettleError::QuarantineFull {
                     whose: whose.unwrap_or("all").to_owned(),

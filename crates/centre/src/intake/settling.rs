@@ -1,6 +1,6 @@
 //! Work on a block that goes on until it succeeds, once at a time, whoever waits for it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -36,6 +36,8 @@ pub(crate) struct Settling {
     under_way: Arc<Mutex<HashMap<String, UnderWay>>>,
     /// Woken when a block has left the quarantine.
     quarantine_room: Arc<Notify>,
+    /// Uploads for whose blocks the quarantine had no room.
+    without_room: Arc<Mutex<HashSet<String>>>,
     metrics: Metrics,
 }
 
@@ -44,6 +46,7 @@ impl Settling {
         Self {
             under_way: Arc::default(),
             quarantine_room: Arc::default(),
+            without_room: Arc::default(),
             metrics,
         }
     }
@@ -56,6 +59,26 @@ impl Settling {
     /// The work of `key`, if it is under way.
     pub(super) fn find(&self, key: &str) -> Option<UnderWay> {
         self.entries().get(key).cloned()
+    }
+
+    /// Notes that the quarantine had no room for an upload's block.
+    pub(super) fn note_without_room(&self, upload: &str) {
+        self.waiting_for_room().insert(upload.to_owned());
+    }
+
+    /// Tells whether the quarantine had no room for an upload's block when it was looked at.
+    pub(super) fn is_without_room(&self, upload: &str) -> bool {
+        self.waiting_for_room().contains(upload)
+    }
+
+    /// Forgets an upload that is settled.
+    pub(super) fn forget(&self, upload: &str) {
+        self.waiting_for_room().remove(upload);
+    }
+
+    fn waiting_for_room(&self) -> MutexGuard<'_, HashSet<String>> {
+        let waiting = self.without_room.lock();
+        waiting.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has blocks tried again that the quarantine had no room for.
@@ -114,7 +137,7 @@ impl Settling {
                 tracing::warn!(error = %Report(&error), "block waits, trying again soon");
             }
             if matches!(&error, SettleError::QuarantineFull { .. }) {
-                // Looking again costs a verification each time, for nothing until a person decides.
+                // For nothing until a person decides.
                 let room = self.quarantine_room.notified();
                 let _ = tokio::time::timeout(QUARANTINE_RETRY, room).await;
                 continue;

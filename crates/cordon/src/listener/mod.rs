@@ -61,10 +61,8 @@ pub(crate) const DEVICES: Deadlines = Deadlines {
 };
 /// Interval at which an HTTP/2 peer has to show that it is there, and the time for its answer.
 const PING: Duration = Duration::from_secs(20);
-/// HTTP/2 streams of a connection at the same time.
+/// HTTP/2 streams of a connection at the same time. Each may have a form's bytes under way, of strangers too.
 const STREAMS: u32 = 64;
-/// The same where no certificate was shown: each may have a form's bytes under way, and strangers cost nothing.
-const STREAMS_OF_STRANGERS: u32 = 16;
 /// Time for requests under way to end once a stop was asked for.
 const DRAIN: Duration = Duration::from_secs(10);
 /// Pause after an accept failed, which mostly means that file descriptors ran out.
@@ -347,10 +345,6 @@ impl Connection {
             deadlines,
             ..
         } = self;
-        let streams = match &certificates {
-            Some(_) => STREAMS,
-            None => STREAMS_OF_STRANGERS,
-        };
         let activity = place.activity.clone();
         let service = service_fn(move |mut request: http::Request<Incoming>| {
             let under_way = activity.request();
@@ -384,7 +378,7 @@ impl Connection {
             .timer(TokioTimer::new())
             .keep_alive_interval(PING)
             .keep_alive_timeout(PING)
-            .max_concurrent_streams(streams);
+            .max_concurrent_streams(STREAMS);
         let served = watcher
             .watch(builder.serve_connection(io, service).into_owned())
             .await;
