@@ -69,10 +69,17 @@ def wait_for(condition, what, seconds=30, pause=0.05):
         time.sleep(pause)
 
 
+# Ports that this process gave to somebody, who may not listen yet.
+GIVEN = set()
+
+
 def free_port():
-    """A port nobody listens on, below those that the kernel gives to outgoing connections."""
+    """A port nobody listens on or was given, below those that the kernel gives to outgoing connections."""
     while True:
         port = random.randint(15_000, 31_000)
+        if port in GIVEN:
+            continue
+        GIVEN.add(port)
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
