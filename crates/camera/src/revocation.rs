@@ -78,7 +78,7 @@ struct Responses {
 }
 
 impl Responses {
-    /// Whether it was looked at lately. A response that the clock or the authorities of then kept from counting may count
+    /// Tells whether they were looked at for it lately. A response that the clock or the authorities of then kept from counting may count
     /// by now.
     fn are_silent_about(&self, certificate: &Sha256Digest, now: OffsetDateTime) -> bool {
         let lately = |at: OffsetDateTime| (now - at).abs() < FRESH;

@@ -31,7 +31,7 @@ struct Lasting {
 }
 
 impl Lasting {
-    /// Whether the rights are those with which it began; what cannot be known counts as no.
+    /// Tells whether the rights are those with which it began; what cannot be known counts as no.
     async fn goes_on(&mut self) -> bool {
         if self.asked.elapsed() < PAUSE {
             return true;

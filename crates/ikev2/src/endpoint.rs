@@ -391,7 +391,7 @@ impl Endpoint {
         self.table.is_empty()
     }
 
-    /// Whether every peer has heard of the IKE SAs that have ended here, or has been asked often enough.
+    /// Tells whether every peer has heard of the IKE SAs that have ended here, or was told often enough.
     pub fn all_told(&self) -> bool {
         !self.table.values().any(IkeSa::owes_notice)
     }

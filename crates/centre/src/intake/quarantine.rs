@@ -368,7 +368,7 @@ impl Intake {
 
     /// Brings the metrics up to date.
     ///
-    /// What was decided stays so: a failure leaves the figures as they were, until the next decision.
+    /// A failure undoes no decision: it leaves the figures as they were, until the next one.
     pub(super) async fn count_quarantine(&self) {
         let counted: Result<(i64, i64), _> = sqlx::query_as(
             "SELECT count(*), coalesce(sum(size), 0) FROM blocks WHERE verdict = 'quarantined'",

@@ -114,7 +114,7 @@ impl InitiatorStep {
         }
     }
 
-    /// Whether the responder has what makes the IKE SA up for it, or is about to have it.
+    /// Tells whether the responder has what makes the IKE SA up for it, or is about to have it.
     pub(super) const fn proof_is_out(&self) -> bool {
         matches!(
             self,

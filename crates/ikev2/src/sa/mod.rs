@@ -160,7 +160,7 @@ impl IkeSa {
         matches!(self.state, State::Gone)
     }
 
-    /// Whether this IKE SA has ended and its peer has yet to hear so.
+    /// Tells whether this IKE SA has ended and its peer has yet to hear so.
     pub(crate) const fn owes_notice(&self) -> bool {
         matches!(self.state, State::Closed) && !self.common.channel.is_idle()
     }
