@@ -71,9 +71,10 @@ def renewed_authorities(suite):
         received = [event for event in events(site) if event["action"] == "evidence.receive"]
         trust = suite.folder / "trust.json"
         trust.write_text(json.dumps(site.ask("evidence", "trust")))
+        reviewer = site.reviewer()
         for number, event in enumerate((received[0], received[-1])):
             out = suite.folder / f"package-{number}"
-            site.ask("evidence", "export", "v-" + event["resource"].removeprefix("block/")[:16], "--out", out)
+            site.ask("evidence", "export", "v-" + event["resource"].removeprefix("block/")[:16], "--out", out, by=reviewer)
             cordon_json("evidence", "check", out, "--trust", trust, env=clock.environment())
     with suite.case("the renewals are events of whoever ordered them, before they took effect"):
         renewals = [event for event in events(site) if event["action"] == "authority.renew"]

@@ -3,7 +3,6 @@
 import ast
 import json
 import os
-import pwd
 import random
 import re
 import shutil
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from tests import package_verifier
 from tests.forgery import Forger, Signer
-from tests.harness import CORDON, Camera, Site, cordon, cordon_json, equal, jpeg, request, violation, wait_for
+from tests.harness import CORDON, Camera, Site, contains, cordon, cordon_json, equal, jpeg, request, violation, wait_for
 from tests.harness import run as run_command
 
 # Megabytes of the film, and bytes that exporting it may take beyond what the site has anyway.
@@ -43,19 +42,38 @@ def run(suite):
 
     with suite.case("export while the site runs"):
         people["reviewer-3"].get(f"/api/v1/violations/{rows[0]['id']}")
-        packages["running"] = export(site, rows[0]["id"], suite.folder / "running")
+        packages["running"] = export(people["reviewer-3"], rows[0]["id"], suite.folder / "running")
     with suite.case("the export is in the audit log"):
         details = people["reviewer-3"].get(f"/api/v1/violations/{rows[0]['id']}")
-        user = pwd.getpwuid(os.getuid()).pw_name
         actors = [step["actor"] for step in details["custody"] if step["action"] == "evidence.export"]
-        assert actors and all(actor.startswith(user) for actor in actors), details["custody"]
+        equal(actors, ["Test reviewer-3"])
+        (event,) = events(site, "evidence.export")
+        contains(event["details"]["console"], f"unix:{os.getuid()}")
+    with suite.case("only its owner reads the package"):
+        package = packages["running"]
+        modes = {path.stat().st_mode & 0o077 for path in [package, *package.rglob("*")]}
+        equal(modes, {0})
+    with suite.case("a command exports only what its person may: neither the console, nor too low a clearance, nor another role"):
+        low = site.people([("keeper-0", 0, ["administrator", "reviewer"]), ("keeper-4", 4, ["administrator"])])
+        level_3 = [row["id"] for row in rows if row["classification"] == 3][0]
+        out = suite.folder / "refused"
+        for proof, says in (
+            ([], "needs a certificate"),
+            (low["keeper-0"].signs(), "above your clearance"),
+            (low["keeper-4"].signs(), "no rule permits"),
+        ):
+            line = ["evidence", "export", *site.arguments(), "--out", out, level_3, *proof, "--log", "off"]
+            contains(cordon(*line, code=1).stderr, says)
+            assert not out.exists() and not out.with_name("refused.partial").exists()
+        denied = [event for event in events(site, "evidence.export") if event["outcome"] == "deny"]
+        equal([event["actor"]["id"] for event in denied], [f"unix:{os.getuid()}", "keeper-0", "keeper-4"])
     with suite.case("export from the portal, as a ZIP file"):
         packages["portal"] = from_portal(people["reviewer-3"], rows[2]["id"], suite.folder / "zip")
     forgeries(suite, site, people, cameras, packages["running"], check)
     film(suite, site, people["reviewer-3"], cameras[0], check)
     site.stop()
     with suite.case("export of a stopped site"):
-        packages["stopped"] = export(site, rows[1]["id"], suite.folder / "with spaces in its name")
+        packages["stopped"] = export(people["reviewer-3"], rows[1]["id"], suite.folder / "with spaces in its name")
     for name, package in packages.items():
         with suite.case(f"all three verifiers accept the package ({name})"):
             check.accepted(package)
@@ -92,8 +110,14 @@ def as_link(package):
     (package / "manifest.json").symlink_to(package.parent / "elsewhere.json")
 
 
-def export(site, violation, out):
-    answer = site.ask("evidence", "export", "--out", out, violation)
+def events(site, action):
+    shown = cordon_json("audit", "show", site.data / "audit" / "log", "--last", 1_000_000)
+    found = [entry["leaf"]["event"] for entry in shown["entries"]]
+    return [event for event in found if event["action"] == action]
+
+
+def export(person, violation, out):
+    answer = person.site.ask("evidence", "export", "--out", out, violation, by=person)
     equal(Path(answer["folder"]), out)
     return out
 
@@ -155,7 +179,7 @@ def film(suite, site, person, camera, check):
         check.accepted(package)
     with suite.case("an export that is killed half-way leaves no plaintext"):
         out = suite.folder / "killed"
-        line = [CORDON, "evidence", "export", *site.arguments(), "--out", out, name]
+        line = [CORDON, "evidence", "export", *site.arguments(), "--out", out, name, *person.signs()]
         asking = subprocess.Popen(list(map(str, line)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         partial = out.with_name("killed.partial")
         wait_for(lambda: (partial / "media").is_dir(), "the export to reach the film", 60, 0.005)

@@ -147,6 +147,7 @@ class Person:
         self.site = site
         self.uid = p12.stem
         self.p12 = p12
+        self.password_file = password_file
         self.password = password_file.read_text().strip()
         self.cert = folder / f"{self.uid}.cert.pem"
         self.key = folder / f"{self.uid}.key.pem"
@@ -155,6 +156,10 @@ class Person:
         self.cert.write_text(pem(text, "CERTIFICATE"))
         self.key.write_text(pem(text, "PRIVATE KEY"))
         self.key.chmod(0o600)
+
+    def signs(self):
+        """Arguments by which a command is this person's."""
+        return ["--as", self.p12, "--as-password-file", self.password_file]
 
     def request(self, method, path, body=None, headers=None):
         return request(self.site.portal, method, path, self.site.root, self, body, headers)
@@ -248,14 +253,15 @@ class Site:
         if self.process and self.process.running():
             self.process.kill()
 
-    def ask(self, *arguments, **options):
-        """A command about this site, with its JSON answer."""
-        return cordon_json(*arguments, *self.arguments(), **{**self.options, **options})
+    def ask(self, *arguments, by=None, **options):
+        """A command about this site, signed by a person if `by` is given, with its JSON answer."""
+        signed = by.signs() if by else []
+        return cordon_json(*arguments, *self.arguments(), *signed, **{**self.options, **options})
 
-    def people(self):
-        """Makes the people of the tests and returns them by user id."""
+    def people(self, people=PEOPLE):
+        """Makes the people of the tests, or others, and returns them by user id."""
         lines = []
-        for uid, clearance, roles in PEOPLE:
+        for uid, clearance, roles in people:
             person = {
                 "uid": uid, "name": f"Test {uid}", "email": f"{uid}@example.org",
                 "organisation": "LEA-EU", "clearance": clearance, "roles": roles, "units": ["traffic"],
@@ -264,12 +270,17 @@ class Site:
         file = self.folder / "people.jsonl"
         file.write_text("\n".join(lines) + "\n")
         self.ask("directory", "import", file)
-        people = {}
-        for uid, _, _ in PEOPLE:
-            p12 = self.folder / f"{uid}.p12"
-            self.ask("pki", "issue-user", "--uid", uid, "--out", p12)
-            people[uid] = Person(self, p12, p12.with_name(f"{uid}.p12.password"), self.folder)
-        return people
+        return {uid: self.certified(uid) for uid, _, _ in people}
+
+    def certified(self, uid):
+        """Has a certificate made for a person of the directory."""
+        p12 = self.folder / f"{uid}.p12"
+        self.ask("pki", "issue-user", "--uid", uid, "--out", p12)
+        return Person(self, p12, p12.with_name(f"{uid}.p12.password"), self.folder)
+
+    def reviewer(self, uid="reviewer-4"):
+        """One more reviewer, who may see everything of the unit `traffic`."""
+        return self.people([(uid, 4, ["reviewer"])])[uid]
 
     def demo_person(self, uid):
         """One of the people that `cordon demo` makes."""

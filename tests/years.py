@@ -139,7 +139,7 @@ def run(suite, days=450, step=45):
         rows = [event for event in events(site) if event["action"] == "evidence.receive"]
         out = site.folder / "package"
         oldest = "v-" + rows[0]["resource"].removeprefix("block/")[:16]
-        site.ask("evidence", "export", oldest, "--out", out)
+        site.ask("evidence", "export", oldest, "--out", out, by=site.reviewer())
         trust = site.folder / "trust.json"
         trust.write_text(json.dumps(site.ask("evidence", "trust")))
         cordon_json("evidence", "check", out, "--trust", trust, env=clock.environment())

@@ -7,7 +7,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
 
-use access::{Action, Context, Decision, Principal, Resource, Role};
+use access::{Action, Context, Decision, Login, Principal, Resource, Role};
 use pki::clearance::Clearance;
 
 /// Decisions that are kept. A site has some dozens: one for each action and each combination of clearance, roles, units
@@ -19,12 +19,14 @@ const KEPT: usize = 4096;
 pub(crate) struct Named {
     pub(crate) users: bool,
     pub(crate) violations: bool,
+    pub(crate) blocks: bool,
 }
 
 /// All that a decision follows from, apart from the rules.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Question {
     uid: Option<String>,
+    login: Login,
     clearance: Clearance,
     roles: BTreeSet<Role>,
     units: BTreeSet<String>,
@@ -41,6 +43,11 @@ enum Asked {
         unit: String,
         classification: Clearance,
     },
+    Block {
+        id: Option<String>,
+        unit: String,
+        classification: Clearance,
+    },
 }
 
 impl Question {
@@ -53,6 +60,7 @@ impl Question {
     ) -> Self {
         Self {
             uid: named.users.then(|| who.uid().to_owned()),
+            login: who.credential().login(),
             clearance: who.clearance(),
             roles: who.roles().clone(),
             units: who.units().clone(),
@@ -65,6 +73,15 @@ impl Question {
                     classification,
                 } => Asked::Violation {
                     id: named.violations.then(|| id.clone()),
+                    unit: unit.clone(),
+                    classification: *classification,
+                },
+                Resource::Block {
+                    id,
+                    unit,
+                    classification,
+                } => Asked::Block {
+                    id: named.blocks.then(|| id.clone()),
                     unit: unit.clone(),
                     classification: *classification,
                 },

@@ -61,6 +61,7 @@ pub struct CedarRules {
 struct Names {
     user: EntityTypeName,
     violation: EntityTypeName,
+    block: EntityTypeName,
     system: EntityUid,
     actions: BTreeMap<Action, EntityUid>,
 }
@@ -99,8 +100,14 @@ impl CedarRules {
     }
 
     /// Evaluates all rules.
-    fn evaluate(&self, who: &Principal, action: Action, resource: &Resource) -> Decision {
-        let Some((request, entities)) = self.request(who, action, resource) else {
+    fn evaluate(
+        &self,
+        who: &Principal,
+        action: Action,
+        resource: &Resource,
+        context: Context,
+    ) -> Decision {
+        let Some((request, entities)) = self.request(who, action, resource, context) else {
             return refusal(BROKEN_RULE);
         };
         let response = self
@@ -140,18 +147,14 @@ impl CedarRules {
         who: &Principal,
         action: Action,
         resource: &Resource,
+        context: Context,
     ) -> Option<(Request, Entities)> {
         let user = self.user(who)?;
+        let persons_only = RestrictedExpression::new_bool(context.persons_only);
+        let context = CedarContext::from_pairs([("persons_only".to_owned(), persons_only)]).ok()?;
         let (resource_uid, resource) = self.resource(resource)?;
         let action = self.names.actions.get(&action)?.clone();
-        let request = Request::new(
-            user.uid(),
-            action,
-            resource_uid,
-            CedarContext::empty(),
-            None,
-        )
-        .ok()?;
+        let request = Request::new(user.uid(), action, resource_uid, context, None).ok()?;
         let entities = Entities::from_entities([user].into_iter().chain(resource), None).ok()?;
         Some((request, entities))
     }
@@ -167,6 +170,10 @@ impl CedarRules {
         let attributes = HashMap::from([
             ("clearance".to_owned(), clearance),
             (
+                "login".to_owned(),
+                RestrictedExpression::new_string(who.credential().login().name().to_owned()),
+            ),
+            (
                 "roles".to_owned(),
                 texts(who.roles().iter().map(|r| r.name()).collect()),
             ),
@@ -181,13 +188,18 @@ impl CedarRules {
     }
 
     fn resource(&self, resource: &Resource) -> Option<(EntityUid, Option<Entity>)> {
-        let Resource::Violation {
-            id,
-            unit,
-            classification,
-        } = resource
-        else {
-            return Some((self.names.system.clone(), None));
+        let (kind, id, unit, classification) = match resource {
+            Resource::System => return Some((self.names.system.clone(), None)),
+            Resource::Violation {
+                id,
+                unit,
+                classification,
+            } => (&self.names.violation, id, unit, classification),
+            Resource::Block {
+                id,
+                unit,
+                classification,
+            } => (&self.names.block, id, unit, classification),
         };
         let level = RestrictedExpression::new_long(i64::from(classification.level()));
         let attributes = HashMap::from([
@@ -197,7 +209,7 @@ impl CedarRules {
                 RestrictedExpression::new_string(unit.clone()),
             ),
         ]);
-        let uid = EntityUid::from_type_name_and_id(self.names.violation.clone(), EntityId::new(id));
+        let uid = EntityUid::from_type_name_and_id(kind.clone(), EntityId::new(id));
         let entity = Entity::new(uid.clone(), attributes, HashSet::new()).ok()?;
         Some((uid, Some(entity)))
     }
@@ -213,7 +225,7 @@ impl PolicyDecisionPoint for CedarRules {
     ) -> Decision {
         let question = Question::new(who, action, resource, *context, self.named);
         self.cache
-            .get(question, || self.evaluate(who, action, resource))
+            .get(question, || self.evaluate(who, action, resource, *context))
     }
 }
 
@@ -241,6 +253,7 @@ impl Names {
         Ok(Self {
             user: kind("Cordon::User")?,
             violation: kind("Cordon::Violation")?,
+            block: kind("Cordon::Block")?,
             system: EntityUid::from_type_name_and_id(
                 kind("Cordon::System")?,
                 EntityId::new("this"),
@@ -259,6 +272,7 @@ fn named(policies: &PolicySet, names: &Names) -> Named {
     Named {
         users: spelt(&names.user),
         violations: spelt(&names.violation),
+        blocks: spelt(&names.block),
     }
 }
 

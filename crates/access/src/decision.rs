@@ -55,6 +55,10 @@ impl Decision {
             Some(address) => event.with_detail("address", address.to_string()),
             None => event,
         };
+        let event = match who.unix_user() {
+            Some(user) => event.with_detail("console", user),
+            None => event,
+        };
         if self.reasons.is_empty() {
             event
         } else {

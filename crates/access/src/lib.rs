@@ -15,6 +15,6 @@ mod request;
 
 pub use decision::{Decision, PolicyDecisionPoint};
 pub use principal::{
-    Credential, PASSWORD_CEILING, PersonRecord, Principal, PrincipalError, Role, UnknownRole,
+    Credential, Login, PASSWORD_CEILING, PersonRecord, Principal, PrincipalError, Role, UnknownRole,
 };
-pub use request::{Action, Context, Resource};
+pub use request::{Action, Context, Resource, Target};

@@ -93,6 +93,41 @@ pub enum Credential {
     Certificate { fingerprint: String },
     /// By name and password.
     Password,
+    /// By an account on the site's own machine, as the kernel names it: a command without a
+    /// person's certificate.
+    Console,
+}
+
+impl Credential {
+    /// The kind of proof, as the rules name it.
+    #[must_use]
+    pub const fn login(&self) -> Login {
+        match self {
+            Self::Certificate { .. } => Login::Certificate,
+            Self::Password => Login::Password,
+            Self::Console => Login::Console,
+        }
+    }
+}
+
+/// Kinds of proof.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Login {
+    Certificate,
+    Password,
+    Console,
+}
+
+impl Login {
+    /// The kind's name in the rules.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Certificate => "certificate",
+            Self::Password => "password",
+            Self::Console => "console",
+        }
+    }
 }
 
 /// As events have it.
@@ -101,6 +136,7 @@ impl fmt::Display for Credential {
         match self {
             Self::Certificate { fingerprint } => write!(f, "certificate {fingerprint}"),
             Self::Password => f.write_str("password"),
+            Self::Console => f.write_str("console"),
         }
     }
 }
@@ -118,6 +154,7 @@ pub struct Principal {
     units: BTreeSet<String>,
     credential: Credential,
     address: Option<IpAddr>,
+    console: Option<String>,
 }
 
 /// Why somebody with valid credentials is no principal.
@@ -210,7 +247,40 @@ impl Principal {
             units: record.units.clone(),
             credential,
             address: None,
+            console: None,
         })
+    }
+
+    /// The account `id` (such as `unix:0`) on the site's own machine, which nobody proved to be a
+    /// person: without clearance, roles and units, so that only rules that name the console permit
+    /// it anything.
+    #[must_use]
+    pub fn console(id: &str, name: &str) -> Self {
+        Self {
+            uid: id.to_owned(),
+            name: name.to_owned(),
+            organisation: String::new(),
+            clearance: Clearance::Unclassified,
+            roles: BTreeSet::new(),
+            units: BTreeSet::new(),
+            credential: Credential::Console,
+            address: None,
+            console: None,
+        }
+    }
+
+    /// The same person, giving a command as the Unix user `console`. The name decides nothing and
+    /// stands in the events of what the person does.
+    #[must_use]
+    pub fn at_console(mut self, console: String) -> Self {
+        self.console = Some(console);
+        self
+    }
+
+    /// Returns the Unix user as whom the person gives a command, if it is one.
+    #[must_use]
+    pub fn unix_user(&self) -> Option<&str> {
+        self.console.as_deref()
     }
 
     /// The same person, asking from `address`. It decides nothing and stands in the events of what

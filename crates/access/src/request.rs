@@ -4,7 +4,7 @@ use std::fmt;
 
 use pki::clearance::Clearance;
 
-/// An act that somebody asks for.
+/// An act that the access rules decide about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
     /// See a list of violations (each row is decided as [`Self::EvidenceView`] on top).
@@ -17,35 +17,67 @@ pub enum Action {
     EvidenceReview,
     /// Take a custody package out of the system.
     EvidenceExport,
+    /// See which blocks were set apart, and why.
+    QuarantineList,
+    /// Verify a block in quarantine again, which reads what is inside.
+    QuarantineExamine,
+    /// Propose, confirm, withdraw or carry out the release or destruction of a block in quarantine.
+    QuarantineDecide,
     CameraList,
     /// Read the audit log.
     AuditRead,
-    RegistryIssue,
-    RegistryRevoke,
+    /// See authorities, profiles, revocation lists and the state of the site.
+    SiteRead,
+    /// See holders, certificates and registration requests by command.
+    RegistryRead,
+    /// Give codes and certificates to devices, gateways and servers.
+    DeviceEnrol,
+    /// Revoke, suspend, resume, retire or readmit devices, gateways and servers.
+    DeviceChange,
+    /// Give codes and certificates to people.
+    PersonCertify,
+    /// Revoke, suspend, resume, retire or readmit people, or revoke one certificate by its number.
+    PersonChange,
+    /// Put a certificate profile in force.
+    ProfilePut,
+    /// Renew, make, activate, drop or install issuing authorities.
+    AuthorityChange,
     /// See registration requests with what is known of their subjects, and take steps with them; what becomes of
     /// each is decided by its own rules on top.
     RegistryRequest,
-    /// Ask for a certificate of the own and see what became of it.
+    /// Ask for a certificate of one's own and see what became of it.
     RegistryApply,
     DirectoryRead,
     DirectoryWrite,
+    /// Hand in a tunnel daemon's events, and ask which devices it must refuse.
+    GatewayReport,
 }
 
 impl Action {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 23] = [
         Self::EvidenceList,
         Self::EvidenceView,
         Self::EvidenceOpenMedium,
         Self::EvidenceReview,
         Self::EvidenceExport,
+        Self::QuarantineList,
+        Self::QuarantineExamine,
+        Self::QuarantineDecide,
         Self::CameraList,
         Self::AuditRead,
-        Self::RegistryIssue,
-        Self::RegistryRevoke,
+        Self::SiteRead,
+        Self::RegistryRead,
+        Self::DeviceEnrol,
+        Self::DeviceChange,
+        Self::PersonCertify,
+        Self::PersonChange,
+        Self::ProfilePut,
+        Self::AuthorityChange,
         Self::RegistryRequest,
         Self::RegistryApply,
         Self::DirectoryRead,
         Self::DirectoryWrite,
+        Self::GatewayReport,
     ];
 
     /// The action's name in rules and in the audit log.
@@ -57,28 +89,64 @@ impl Action {
             Self::EvidenceOpenMedium => "evidence.open-medium",
             Self::EvidenceReview => "evidence.review",
             Self::EvidenceExport => "evidence.export",
+            Self::QuarantineList => "quarantine.list",
+            Self::QuarantineExamine => "quarantine.examine",
+            Self::QuarantineDecide => "quarantine.decide",
             Self::CameraList => "camera.list",
             Self::AuditRead => "audit.read",
-            Self::RegistryIssue => "registry.issue",
-            Self::RegistryRevoke => "registry.revoke",
+            Self::SiteRead => "site.read",
+            Self::RegistryRead => "registry.read",
+            Self::DeviceEnrol => "device.enrol",
+            Self::DeviceChange => "device.change",
+            Self::PersonCertify => "person.certify",
+            Self::PersonChange => "person.change",
+            Self::ProfilePut => "profile.put",
+            Self::AuthorityChange => "authority.change",
             Self::RegistryRequest => "registry.request",
             Self::RegistryApply => "registry.apply",
             Self::DirectoryRead => "directory.read",
             Self::DirectoryWrite => "directory.write",
+            Self::GatewayReport => "gateway.report",
         }
     }
 
-    /// Whether the action concerns one piece of evidence rather than the system.
+    /// The kind of resource that the action is about.
     #[must_use]
-    pub const fn on_evidence(self) -> bool {
-        matches!(
-            self,
+    pub const fn target(self) -> Target {
+        match self {
             Self::EvidenceView
-                | Self::EvidenceOpenMedium
-                | Self::EvidenceReview
-                | Self::EvidenceExport
-        )
+            | Self::EvidenceOpenMedium
+            | Self::EvidenceReview
+            | Self::EvidenceExport => Target::Violation,
+            Self::QuarantineExamine | Self::QuarantineDecide => Target::Block,
+            Self::EvidenceList
+            | Self::QuarantineList
+            | Self::CameraList
+            | Self::AuditRead
+            | Self::SiteRead
+            | Self::RegistryRead
+            | Self::DeviceEnrol
+            | Self::DeviceChange
+            | Self::PersonCertify
+            | Self::PersonChange
+            | Self::ProfilePut
+            | Self::AuthorityChange
+            | Self::RegistryRequest
+            | Self::RegistryApply
+            | Self::DirectoryRead
+            | Self::DirectoryWrite
+            | Self::GatewayReport => Target::System,
+        }
     }
+}
+
+/// Kinds of resources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    System,
+    Violation,
+    /// A block in quarantine.
+    Block,
 }
 
 impl fmt::Display for Action {
@@ -100,6 +168,15 @@ pub enum Resource {
         /// Clearance needed to see it.
         classification: Clearance,
     },
+    /// A sealed block in quarantine, which is not evidence yet.
+    Block {
+        /// SHA-256 of the block, in hexadecimal.
+        id: String,
+        /// The unit of the camera that brought it.
+        unit: String,
+        /// Clearance needed to see what is inside.
+        classification: Clearance,
+    },
 }
 
 impl Resource {
@@ -118,6 +195,16 @@ impl Resource {
             classification,
         }
     }
+
+    /// A block in quarantine.
+    #[must_use]
+    pub fn block(id: &str, unit: &str, classification: Clearance) -> Self {
+        Self::Block {
+            id: id.to_owned(),
+            unit: unit.to_owned(),
+            classification,
+        }
+    }
 }
 
 /// The audit log's name of it.
@@ -126,10 +213,15 @@ impl fmt::Display for Resource {
         match self {
             Self::System => f.write_str("system"),
             Self::Violation { id, .. } => write!(f, "violation/{id}"),
+            Self::Block { id, .. } => write!(f, "block/{id}"),
         }
     }
 }
 
-/// Circumstances of a request; the rules use none so far.
+/// Circumstances of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Context {}
+pub struct Context {
+    /// The site takes changes by command from people with certificates only
+    /// (`administration.require = "certificate"`).
+    pub persons_only: bool,
+}

@@ -17,6 +17,7 @@ mod intake;
 mod keys;
 mod metrics;
 mod problem;
+mod quarantine;
 mod review;
 mod schema;
 mod search;
@@ -24,6 +25,7 @@ mod units;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use access::PolicyDecisionPoint;
 use audit::AuditSink;
@@ -45,6 +47,9 @@ pub use intake::{DiskRoom, Intake, Limits, Quota, UploadError};
 pub use keys::{Keys, Signer};
 pub use metrics::Metrics;
 pub use problem::Problem;
+pub use quarantine::{
+    Confirmed, DESTRUCTION_DELAY, Disposal, Proposal, QuarantineDesk, Step, Waiting,
+};
 pub use review::{
     Export, ExportContext, MediumBytes, MediumStream, ProofError, Prove, Review, ReviewError,
 };
@@ -72,8 +77,10 @@ pub struct Setup {
     pub limits: Limits,
     /// The latest time that was known: no block is settled by a clock that is behind it.
     pub clock: ClockFloor,
-    /// Threads for events about people, shared with whoever else records such events.
+    /// Threads for events about people, shared with others that record such events.
     pub audit_pool: Pool,
+    /// Time between the second person's word and the earliest destruction of a block in quarantine.
+    pub destruction_delay: Duration,
 }
 
 /// Gives the newest checkpoint of the audit log, a signed note, or none where there is none. It must not wait for a disk.
@@ -131,6 +138,7 @@ pub async fn newest_log_index(data: &std::path::Path) -> Result<Option<u64>, Set
 #[derive(Clone)]
 pub struct Centre {
     intake: Intake,
+    quarantine: QuarantineDesk,
     review: Review,
     metrics: Metrics,
 }
@@ -187,7 +195,7 @@ impl Centre {
             sql: people,
             archive: archive.clone(),
             keys: setup.keys.clone(),
-            access: setup.access,
+            access: setup.access.clone(),
             audit: setup.audit.clone(),
             log_origin: setup.log_origin.clone(),
             units: setup.units.clone(),
@@ -209,11 +217,11 @@ impl Centre {
             quarantine,
             verifier,
             keys: setup.keys,
-            audit: setup.audit,
+            audit: setup.audit.clone(),
             log_origin: setup.log_origin,
             clock: setup.clock,
             checkpoint: setup.checkpoint,
-            units: setup.units,
+            units: setup.units.clone(),
             metrics: metrics.clone(),
             pool: Pool::new(Share::Intake),
             workers: Arc::new(Semaphore::new(intake::WORKERS)),
@@ -227,8 +235,17 @@ impl Centre {
             .open_quarantine()
             .await
             .map_err(SetupError::Quarantine)?;
+        let quarantine = QuarantineDesk::open(
+            intake.clone(),
+            setup.access,
+            setup.audit,
+            setup.units,
+            setup.destruction_delay,
+        );
+        let quarantine = quarantine.await.map_err(SetupError::Quarantine)?;
         Ok(Self {
             intake,
+            quarantine,
             review,
             metrics,
         })
@@ -260,6 +277,12 @@ impl Centre {
     #[must_use]
     pub fn intake(&self) -> &Intake {
         &self.intake
+    }
+
+    /// Decisions about blocks in quarantine.
+    #[must_use]
+    pub fn quarantine(&self) -> &QuarantineDesk {
+        &self.quarantine
     }
 
     /// What the centre counts.

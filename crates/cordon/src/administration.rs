@@ -1,15 +1,16 @@
 //! Acts on an open site that change what it trusts or holds; reached by `control`.
 
+use access::{Principal, Role};
 use audit::Actor;
-use centre::QuarantineError;
+use centre::{Confirmed, Disposal, QuarantineError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-use crate::failure::{OrHint as _, Outcome};
+use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::site::Site;
 
-/// What to do with the quarantine.
+/// A step with the quarantine.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum QuarantineOrder {
@@ -18,29 +19,47 @@ pub(crate) enum QuarantineOrder {
     Show {
         block: String,
     },
+    /// Propose to make a block evidence.
     Release {
         block: String,
         exceptions: Vec<String>,
         reason: String,
     },
-    /// Decide that it is none.
+    /// Propose to remove a block's bytes.
     Reject {
         block: String,
         reason: String,
     },
+    /// Confirm what another person proposed.
+    Confirm {
+        block: String,
+    },
+    /// Take back what was proposed.
+    Withdraw {
+        block: String,
+        reason: String,
+    },
+    /// Remove a block's bytes, after two people agreed and the waiting time passed.
+    Destroy {
+        block: String,
+    },
 }
 
-/// Carries out a decision about the quarantine.
-pub(crate) async fn quarantine(site: &Site, order: QuarantineOrder, who: Actor) -> Outcome<Value> {
-    let intake = site.centre.intake();
+/// Takes a step with the quarantine; `centre` asks the access rules about the block.
+pub(crate) async fn quarantine(
+    site: &Site,
+    order: QuarantineOrder,
+    who: &Principal,
+) -> Outcome<Value> {
+    let desk = site.centre.quarantine();
     match order {
         QuarantineOrder::List => {
-            let blocks = intake.quarantined().await;
+            let blocks = desk.list().await;
             let blocks = blocks.or_hint("cannot list the quarantine", "see the log")?;
             Ok(json!({ "blocks": blocks }))
         }
         QuarantineOrder::Show { block } => {
-            let (block, refusal) = decided(intake.examine(&block, who).await, "show")?;
+            let (block, refusal) = decided(desk.examine(who, &block).await, "show")?;
             let (code, detail) = refusal.unzip();
             Ok(json!({ "block": block, "code": code, "detail": detail }))
         }
@@ -49,28 +68,93 @@ pub(crate) async fn quarantine(site: &Site, order: QuarantineOrder, who: Actor) 
             exceptions,
             reason,
         } => {
-            let released = intake.release(&block, &exceptions, &reason, who).await;
-            done(decided(released, "release")?, "released")
+            let release = Disposal::Release { exceptions };
+            let proposed = desk.propose(who, &block, release, &reason).await;
+            done(
+                &block,
+                "proposed for release",
+                decided(proposed, "release")?,
+            )
         }
         QuarantineOrder::Reject { block, reason } => {
-            let rejected = intake.reject(&block, &reason, who).await;
-            done(decided(rejected, "reject")?, "rejected")
+            let proposed = desk.propose(who, &block, Disposal::Destroy, &reason).await;
+            done(
+                &block,
+                "proposed for destruction",
+                decided(proposed, "reject")?,
+            )
+        }
+        QuarantineOrder::Confirm { block } => {
+            check_proposer(site, &block).await?;
+            match decided(desk.confirm(who, &block).await, "confirm")? {
+                Confirmed::Released(released) => done(&block, "released", released),
+                Confirmed::DestroyFrom(_) => {
+                    done(&block, "confirmed for destruction", desk.proposal(&block))
+                }
+            }
+        }
+        QuarantineOrder::Withdraw { block, reason } => {
+            let withdrawn = desk.withdraw(who, &block, &reason).await;
+            done(
+                &block,
+                "no longer proposed for anything",
+                decided(withdrawn, "withdraw")?,
+            )
+        }
+        QuarantineOrder::Destroy { block } => {
+            check_proposer(site, &block).await?;
+            let destroyed = desk.destroy(who, &block, OffsetDateTime::now_utc()).await;
+            done(&block, "destroyed", decided(destroyed, "destroy")?)
         }
     }
 }
 
-fn done(block: centre::Quarantined, what: &str) -> Outcome<Value> {
-    Ok(json!({ "block_sha256": block.block_sha256, "device": block.device, "done": what }))
+/// Checks that the people behind a proposal could still make it: those who left or lost the role do not count.
+async fn check_proposer(site: &Site, block: &str) -> Outcome {
+    let Some(proposal) = site.centre.quarantine().proposal(block) else {
+        return Ok(());
+    };
+    let steps = [Some(proposal.proposed), proposal.confirmed];
+    for uid in steps.into_iter().flatten().map(|step| step.uid) {
+        let entry = site.directory.get(&uid).await;
+        let entry = entry.or_hint("cannot read the directory", "see the log")?;
+        let may = |record: access::PersonRecord| {
+            let roles = [Role::Reviewer, Role::Administrator];
+            record.active && roles.iter().any(|role| record.roles.contains(role))
+        };
+        if !entry.is_some_and(|entry| may(entry.record())) {
+            return Err(Failure::new(
+                anyhow::anyhow!("{uid}, whose word the decision rests on, may no longer decide"),
+                "withdraw the proposal, and propose it again",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn done(block: &str, what: &str, more: impl Serialize) -> Outcome<Value> {
+    let more = serde_json::to_value(more).or_hint("cannot write the answer", "see the log")?;
+    Ok(json!({ "block_sha256": block, "done": what, "block": more }))
 }
 
 fn decided<T>(outcome: Result<T, QuarantineError>, what: &str) -> Outcome<T> {
+    use QuarantineError as E;
     let hint = match &outcome {
-        Err(QuarantineError::NotThere(_)) => "`cordon evidence quarantine list` names what waits",
-        Err(QuarantineError::Refused { code, .. }) if centre::RELEASABLE.contains(code) => {
+        Err(E::NotThere(_)) => "`cordon evidence quarantine list` names what waits",
+        Err(E::Refused { code, .. }) if centre::RELEASABLE.contains(code) => {
             "state it with --except if it is no obstacle, and say why with --reason"
         }
-        Err(QuarantineError::Refused { .. }) => {
-            "it cannot become evidence; `cordon evidence quarantine reject` removes it"
+        Err(E::Refused { .. }) => {
+            "it cannot become evidence; `cordon evidence quarantine reject` proposes to remove it"
+        }
+        Err(E::Denied { .. }) => {
+            "ask a reviewer or administrator of the unit with that clearance, by --as FILE and --as-password-file FILE"
+        }
+        Err(E::Proposed { .. }) => "`cordon evidence quarantine confirm` or `withdraw`",
+        Err(E::NotProposed(_)) => "`cordon evidence quarantine release` or `reject` proposes",
+        Err(E::SamePerson) => "ask another reviewer or administrator to confirm it",
+        Err(E::NotConfirmed | E::ConfirmedBefore { .. } | E::TooEarly { .. }) => {
+            "`cordon evidence quarantine list` says how far each decision is"
         }
         _ => "see the log of the site",
     };

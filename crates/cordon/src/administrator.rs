@@ -1,8 +1,10 @@
 //! Who gives an administrative command: a Unix user, or a person who proves it with a certificate.
 //!
-//! With `[administration] require = "certificate"` whatever changes or hands out people, devices,
-//! certificates or evidence needs a person with the role for it. The command asks the site for a challenge,
-//! and signs it together with the hash of the request's very bytes:
+//! Each command is an action of the access rules, like a page of the portal. They decide about the person,
+//! or about the account of this machine, which has neither clearance nor roles: it keeps the site
+//! as long as `[administration] require` does not demand a person, and never opens, exports or decides
+//! about evidence. A person's command asks the site for a challenge, and signs it together with the hash
+//! of the request's very bytes:
 //!
 //! ```text
 //!  command                                site
@@ -19,7 +21,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use access::{Principal, Role};
+use access::{Context, Principal, Resource};
 use audit::{Actor, Event, Outcome as EventOutcome};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -35,7 +37,7 @@ use zeroize::Zeroizing;
 use crate::cli::SiteArgs;
 use crate::commands::{MAX_SMALL_FILE, read_regular};
 use crate::config::Require;
-use crate::control::{Need, Request};
+use crate::control::{Question, Request};
 use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::giver::Giver;
 use crate::site::Site;
@@ -190,60 +192,81 @@ pub(crate) struct Caller<'a> {
     pub(crate) offline: bool,
 }
 
-/// The giver of a request, if the request may be carried out; a refusal is an event.
+/// Finds the giver of a request and asks the access rules; a refusal is an event.
+///
+/// # Errors
+/// A refusal, or a person who cannot be found.
 pub(crate) async fn admit(site: &Site, request: &Request, caller: Caller<'_>) -> Outcome<Giver> {
-    let need = request.need();
     let now = OffsetDateTime::now_utc();
-    let refused = match caller.proof {
+    let giver = match caller.proof {
+        None => at_console(&caller),
         Some((challenge, signed)) => match person(site, challenge, signed, now).await {
-            Ok((principal, certificate)) if need.is_met_by(&principal) => {
-                return Ok(Giver {
-                    actor: actor(&principal, &caller),
-                    person: Some((principal, certificate)),
-                });
+            Ok((principal, certificate)) => Giver {
+                actor: actor(&principal, &caller),
+                principal: principal.at_console(unix_user(&caller)),
+                certificate: Some(certificate),
+            },
+            Err(failure) => {
+                let event = refusal(now, caller.unix.clone(), request);
+                record(site, event.with_reason(failure.message())).await;
+                return Err(Failure::new(
+                    anyhow::anyhow!(failure.message()),
+                    "use a certificate of this site that is valid, of a person in the directory",
+                ));
             }
-            Ok((principal, _)) => (
-                actor(&principal, &caller),
-                format!("{} is not {}", principal.uid(), need.roles()),
-                "have a person with that role give the command",
-            ),
-            Err(failure) => (
-                caller.unix.clone(),
-                failure.message(),
-                "use a certificate of this site that is valid, of a person in the directory",
-            ),
         },
-        None if need == Need::Nothing
-            || (need != Need::Person
-                && site.config.administration.require == Require::UnixUser) =>
-        {
-            return Ok(Giver::process(match caller.offline {
-                true => offline(caller.unix),
-                false => caller.unix,
-            }));
-        }
-        None => (
-            caller.unix.clone(),
-            format!("this command needs a certificate of {}", need.roles()),
-            "name a person's PKCS#12 or PEM file with --as FILE and --as-password-file FILE",
-        ),
     };
-    let (who, reason, hint) = refused;
-    let event = Event::new(
-        now,
-        who,
-        "administration.refuse",
-        "site/control",
-        EventOutcome::Deny,
-    )
-    .with_reason(&reason)
-    .with_detail("command", request.name());
+    let Question::OfSystem(action) = request.question() else {
+        return Ok(giver);
+    };
+    let context = Context {
+        persons_only: site.config.administration.require == Require::Certificate,
+    };
+    let decision = site
+        .access
+        .decide(&giver.principal, action, &Resource::system(), &context);
+    if decision.allowed {
+        return Ok(giver);
+    }
+    let reasons = decision.reasons.join("; ");
+    let event = refusal(now, giver.actor.clone(), request)
+        .with_reason(&reasons)
+        .with_policies(decision.determining)
+        .with_detail("asked", action.name());
+    record(site, event).await;
+    let who = giver.person().map(|(person, _)| person.uid().to_owned());
+    let who = who.unwrap_or_else(|| "a command without a person".to_owned());
+    Err(Failure::new(
+        anyhow::anyhow!("{who} may not {action}: {reasons}"),
+        "ask a person with the role to give the command, by --as FILE and --as-password-file FILE",
+    ))
+}
+
+fn refusal(now: OffsetDateTime, who: Actor, request: &Request) -> Event {
+    let (action, outcome) = ("administration.refuse", EventOutcome::Deny);
+    Event::new(now, who, action, "site/control", outcome).with_detail("command", request.name())
+}
+
+async fn record(site: &Site, event: Event) {
     let log = site.portal_audit.clone();
     let recorded = site.audit_pool.run(move || log.record(event)).await;
     if !matches!(recorded, Ok(Ok(_))) {
         tracing::error!("a refused command could not be recorded");
     }
-    Err(Failure::new(anyhow::anyhow!("{reason}"), hint))
+}
+
+/// The account that gives a command without a person's certificate.
+fn at_console(caller: &Caller<'_>) -> Giver {
+    let actor = match caller.offline {
+        true => offline(caller.unix.clone()),
+        false => caller.unix.clone(),
+    };
+    let name = actor.name.as_deref().unwrap_or_default();
+    Giver {
+        principal: Principal::console(&actor.id, name),
+        actor,
+        certificate: None,
+    }
 }
 
 /// The person who signed, by the same path, database and directory as at the portal.
@@ -278,11 +301,8 @@ async fn person(
 
 /// The person, with the Unix user beside.
 fn actor(principal: &Principal, caller: &Caller<'_>) -> Actor {
-    let unix = caller.unix.name.as_deref().unwrap_or_default();
-    let actor = Actor::user(
-        principal.uid(),
-        format!("{}, as {} ({unix})", principal.name(), caller.unix.id),
-    );
+    let name = format!("{}, as {}", principal.name(), unix_user(caller));
+    let actor = Actor::user(principal.uid(), name);
     if caller.offline {
         offline(actor)
     } else {
@@ -290,30 +310,17 @@ fn actor(principal: &Principal, caller: &Caller<'_>) -> Actor {
     }
 }
 
+/// The Unix user as events name it beside a person.
+fn unix_user(caller: &Caller<'_>) -> String {
+    let unix = &caller.unix;
+    format!("{} ({})", unix.id, unix.name.as_deref().unwrap_or_default())
+}
+
 fn offline(actor: Actor) -> Actor {
     let name = actor.name.unwrap_or_default();
     Actor {
         name: Some(format!("{name}, site not running")),
         ..actor
-    }
-}
-
-impl Need {
-    fn is_met_by(self, principal: &Principal) -> bool {
-        let has = |role| principal.roles().contains(&role);
-        match self {
-            Self::Nothing | Self::Person => true,
-            Self::Registrar => has(Role::Registrar) || has(Role::Administrator),
-            Self::Administrator => has(Role::Administrator),
-        }
-    }
-
-    fn roles(self) -> &'static str {
-        match self {
-            Self::Nothing | Self::Person => "a person",
-            Self::Registrar => "a registrar or an administrator",
-            Self::Administrator => "an administrator",
-        }
     }
 }
 

@@ -182,7 +182,8 @@ pub(crate) enum Evidence {
     Script,
     /// Write a custody package that others can check without this program.
     #[command(after_help = "Example:
-  cordon evidence export --data /var/lib/cordon --out package v-0123456789abcdef")]
+  cordon evidence export --data /var/lib/cordon --out package \\
+    --as anna.p12 --as-password-file anna.password v-0123456789abcdef")]
     Export(Export),
 }
 

@@ -20,6 +20,8 @@ use crate::failure::{Failure, OrHint as _, Outcome};
 const MAX_TEXT: u64 = 1 << 20;
 /// Longest grace for renewals after a certificate's end.
 const MAX_GRACE_DAYS: u32 = 365;
+/// A weekend, as [`centre::DESTRUCTION_DELAY`].
+const DESTROY_AFTER_HOURS: NonZeroU16 = NonZeroU16::new(72).expect("72 is not zero");
 
 /// The whole file. Unknown names are errors: a misspelt setting must not be ignored.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -187,6 +189,8 @@ pub(crate) struct Intake {
     pub(crate) max_quarantined_blocks: u64,
     /// Bytes of the disk that uploads leave to index and log; at most a twentieth of it.
     pub(crate) reserved_bytes: u64,
+    /// Hours between the second person's word and the earliest destruction of a block in quarantine.
+    pub(crate) destroy_after_hours: NonZeroU16,
     /// clamd: a socket's path or `host:port`; empty means no scan.
     pub(crate) clamd: String,
 }
@@ -270,6 +274,7 @@ impl Default for Intake {
             max_uploads_per_hour: quota.uploads_per_hour,
             max_quarantined_blocks: quota.quarantined_blocks,
             reserved_bytes: quota.reserved_bytes,
+            destroy_after_hours: DESTROY_AFTER_HOURS,
             clamd: String::new(),
         }
     }

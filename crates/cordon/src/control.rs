@@ -40,7 +40,7 @@ pub(crate) use issue_user::rfc3339;
 use issue_user::{hint, issue_user};
 
 pub(crate) use files::{reserve, write_new, write_reserved};
-pub(crate) use request::{Change, Need, Request, Whose};
+pub(crate) use request::{Change, Question, Request, Whose};
 
 /// Longest request or answer; an import of some thousand people fits.
 const MAX_MESSAGE: u64 = 16 << 20;
@@ -298,7 +298,7 @@ pub(crate) async fn execute(site: &Site, request: Request, giver: &Giver) -> Out
         Request::Disable { uid } => administration::set_active(site, &uid, false, who, now).await,
         Request::Enable { uid } => administration::set_active(site, &uid, true, who, now).await,
         Request::Export { id, out } => {
-            crate::export::by_console(site, who.clone(), &id, &out).await
+            crate::export::into_folder(site, &giver.principal, &id, &out).await
         }
         Request::Trust => {
             let trust = crate::export::trust_file(site)?;
@@ -325,7 +325,9 @@ pub(crate) async fn execute(site: &Site, request: Request, giver: &Giver) -> Out
             authorities::install(site, order, who.clone(), now).await
         }
         Request::Registration(order) => registration::carry_out(site, order, giver, now).await,
-        Request::Quarantine(order) => administration::quarantine(site, order, who.clone()).await,
+        Request::Quarantine(order) => {
+            administration::quarantine(site, order, &giver.principal).await
+        }
         Request::RefusedDevices => crate::openvpn::refused_devices(site).await,
         Request::Standings { serials } => crate::openvpn::standings(site, &serials).await,
         Request::Status => {

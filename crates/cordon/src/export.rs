@@ -5,9 +5,10 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use audit::{Actor, SharedLog};
+use access::Principal;
+use audit::SharedLog;
 use axum::body::{Body, Bytes};
-use centre::{Export, ExportContext, ProofError};
+use centre::{Export, ExportContext, ProofError, ReviewError};
 use evidence::check::{self, TrustFile};
 use evidence::export::{CustodyEvent, ExportError, Fill, FolderTarget, LogProof, Target};
 use pki::oid::ExtensionArc;
@@ -70,20 +71,26 @@ pub(crate) fn trust_file(site: &Site) -> Outcome<TrustFile> {
     ))
 }
 
-/// Writes a package on behalf of whoever holds the data folder, and records it.
-pub(crate) async fn by_console(
+/// Writes a package that the access rules let `who` export into a new folder, which only its owner can read.
+pub(crate) async fn into_folder(
     site: &Site,
-    who: Actor,
+    who: &Principal,
     id: &str,
     out: &Path,
 ) -> Outcome<serde_json::Value> {
     const HINT: &str = "check the violation's name and that the folder does not exist yet";
     let failed = || format!("cannot export {id}");
     let context = context(site)?;
+    // First, so that a name that is taken costs no event.
     let mut target = FolderTarget::begin(out).or_hint(failed(), HINT)?;
-    let review = site.centre.review();
-    let export = review.export_by_console(who, id, context).await;
-    let export = export.or_hint(failed(), HINT)?;
+    let export = site.centre.review().export(who, id, context).await;
+    let hint = match &export {
+        Err(ReviewError::Denied { .. }) => {
+            "ask a reviewer of the unit with that clearance to export it, by --as FILE and --as-password-file FILE"
+        }
+        _ => HINT,
+    };
+    let export = export.or_hint(failed(), hint)?;
     tokio::task::spawn_blocking(move || export.write(&mut target))
         .await
         .or_hint(failed(), HINT)?

@@ -1,20 +1,22 @@
-//! Whoever gives a command, once that is proved.
+//! The giver of a command, once that is proved and permitted.
 
 use access::Principal;
 use audit::Actor;
 
-/// Whoever gives a command that may be carried out.
+/// The giver of a command that the access rules permit.
 pub(crate) struct Giver {
     /// The actor of its events.
     pub(crate) actor: Actor,
-    /// The person who signed it, with the certificate in DER.
-    pub(crate) person: Option<(Principal, Vec<u8>)>,
+    /// The person, or the account of this machine, about whom the rules decide.
+    pub(crate) principal: Principal,
+    /// The certificate of the person who signed the command, in DER; none at the console.
+    pub(crate) certificate: Option<Vec<u8>>,
 }
 
 impl Giver {
-    /// A process of this host, without a person's certificate.
-    pub(crate) const fn process(actor: Actor) -> Self {
-        let person = None;
-        Self { actor, person }
+    /// The person who signed and the certificate; none at the console.
+    pub(crate) fn person(&self) -> Option<(&Principal, &[u8])> {
+        let certificate = self.certificate.as_deref()?;
+        Some((&self.principal, certificate))
     }
 }

@@ -154,16 +154,12 @@ pub(crate) async fn make(
 
 /// The person who gives the command, with the certificate shown.
 fn person(giver: &Giver) -> Outcome<(&Principal, &[u8])> {
-    giver
-        .person
-        .as_ref()
-        .map(|(p, der)| (p, &**der))
-        .ok_or_else(|| {
-            Failure::new(
-                anyhow::anyhow!("requests are people's, who show a certificate"),
-                "name a person's PKCS#12 or PEM file with --as FILE and --as-password-file FILE",
-            )
-        })
+    giver.person().ok_or_else(|| {
+        Failure::new(
+            anyhow::anyhow!("each step of a registration request needs a person's certificate"),
+            "name a person's PKCS#12 or PEM file with --as FILE and --as-password-file FILE",
+        )
+    })
 }
 
 async fn show(site: &Site, id: &str) -> Outcome<Value> {

@@ -72,7 +72,8 @@ impl RequestSession {
             by: who.clone(),
             giver: Giver {
                 actor,
-                person: Some((who.clone(), certificate.to_vec())),
+                principal: who.clone(),
+                certificate: Some(certificate.to_vec()),
             },
         })
     }

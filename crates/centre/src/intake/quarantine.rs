@@ -1,14 +1,19 @@
-//! The way out of quarantine: a person looks, and releases or rejects a block, with a reason.
+//! The way out of quarantine, once people have decided ([`crate::quarantine`]).
 //!
-//! A release verifies the block again, with what the person has stated to be no obstacle; everything else
-//! must hold. Both decisions are events before they take effect. A released block takes its place in
+//! A release verifies the block again, without the checks that the decision excepts. Both decisions are events before
+//! they take effect. A released block takes its place in
 //! archive, chain and index like any other, and gets a receipt that says so. The bytes of a rejected one
 //! are removed; its hash, its reason and the events stay.
 
-use audit::{Actor, Event, Outcome as AuditOutcome};
+use std::fs::File;
+use std::io::BufReader;
+
+use audit::Event;
 use error_report::Report;
 use evidence::chain::Position;
 use evidence::digest::Sha256Digest;
+use evidence::manifest::Manifest;
+use evidence::open::OpenError;
 use serde::Serialize;
 use store::sqlx::SqliteConnection;
 use store::{ObjectId, StoreError, sqlx};
@@ -56,6 +61,29 @@ pub enum QuarantineError {
     /// No reason for the decision was given.
     #[error("a decision needs a reason")]
     NoReason,
+    /// The access rules forbid it.
+    #[error("not permitted: {}", reasons.join("; "))]
+    Denied {
+        /// Messages of the deciding rules.
+        reasons: Vec<String>,
+    },
+    /// Something is proposed for the block already.
+    #[error("{by} proposed to {act} the block; confirm or withdraw that first")]
+    Proposed { act: &'static str, by: String },
+    /// Nothing is proposed for the block.
+    #[error("nothing is proposed for block {0}")]
+    NotProposed(String),
+    /// The person who proposed it confirms it.
+    #[error("another person than the one who proposed it must confirm it")]
+    SamePerson,
+    #[error("{by} confirmed it already")]
+    ConfirmedBefore { by: String },
+    /// No second person has confirmed it.
+    #[error("a second person has not confirmed the destruction")]
+    NotConfirmed,
+    /// The waiting time is not over.
+    #[error("the block may be destroyed from {from} on")]
+    TooEarly { from: OffsetDateTime },
     #[error("the index failed")]
     Store(#[from] StoreError),
     /// The disk, the log or the scanner failed; nothing was decided.
@@ -97,79 +125,82 @@ impl Intake {
         Ok(rows.into_iter().map(row).collect())
     }
 
-    /// Verifies a block again and says for what it would be refused now; `None` if for nothing.
-    /// Recorded, because it reads what is inside.
-    ///
-    /// # Errors
-    /// [`QuarantineError`].
-    pub async fn examine(
+    /// Verifies a block again and returns the check that it fails now, if any. The caller has recorded it.
+    pub(crate) async fn examine(
         &self,
-        block: &str,
-        actor: Actor,
-    ) -> Result<(Quarantined, Option<(&'static str, String)>), QuarantineError> {
-        let waiting = self.waiting(block).await?;
-        let event = event("evidence.examine", &waiting, actor);
-        self.record(event).await?;
-        let verification = self.verify_again(&waiting, Exceptions::default()).await?;
-        let refusal = verification
-            .err()
-            .map(|r| (r.code(), Report(&r).to_string()));
-        Ok((waiting, refusal))
+        waiting: &Quarantined,
+    ) -> Result<Option<(&'static str, String)>, QuarantineError> {
+        let verification = self.verify_again(waiting, Exceptions::default()).await?;
+        let refusal = verification.err();
+        Ok(refusal.map(|r| (r.code(), Report(&r).to_string())))
+    }
+
+    /// The signed manifest of a block in quarantine; `None` if it cannot be opened or its signature is not valid.
+    pub(crate) async fn inside(
+        &self,
+        waiting: &Quarantined,
+    ) -> Result<Option<Manifest>, QuarantineError> {
+        let path = self.inner.quarantine.path(&object(waiting)?);
+        let opener = self.inner.keys.opener();
+        let work = move || -> Result<Option<Manifest>, std::io::Error> {
+            match opener.open(BufReader::new(File::open(path)?)) {
+                Ok(opened) => Ok(Some(opened.manifest)),
+                // An unreadable disk says nothing about the block.
+                Err(OpenError::Read(error) | OpenError::Write(error)) => Err(error),
+                Err(_) => Ok(None),
+            }
+        };
+        let read = self.inner.pool.run(work).await.map_err(SettleError::from)?;
+        Ok(read.map_err(SettleError::from)?)
+    }
+
+    /// Checks that a release with these exceptions would be carried out now.
+    pub(crate) async fn check_release(
+        &self,
+        waiting: &Quarantined,
+        exceptions: &[String],
+    ) -> Result<Verified, QuarantineError> {
+        let stated = Exceptions::new(exceptions).ok_or_else(|| QuarantineError::NotReleasable {
+            code: exceptions.join(", "),
+        })?;
+        let verification = self.verify_again(waiting, stated).await?;
+        verification.map_err(|refusal| refused(&refusal))
     }
 
     /// Releases a block: it becomes evidence, if it passes every check but the excepted ones.
     ///
     /// # Errors
     /// [`QuarantineError`]; then it is where it was.
-    pub async fn release(
+    pub(crate) async fn release(
         &self,
-        block: &str,
+        waiting: &Quarantined,
         exceptions: &[String],
-        reason: &str,
-        actor: Actor,
-    ) -> Result<Quarantined, QuarantineError> {
-        if reason.trim().is_empty() {
-            return Err(QuarantineError::NoReason);
-        }
-        let stated = Exceptions::new(exceptions).ok_or_else(|| QuarantineError::NotReleasable {
-            code: exceptions.join(", "),
-        })?;
-        let waiting = self.waiting(block).await?;
-        let verified = match self.verify_again(&waiting, stated).await? {
-            Ok(verified) => verified,
-            Err(refusal) => return Err(refused(&refusal)),
-        };
-        let event = event("evidence.release", &waiting, actor)
-            .with_reason(reason)
-            .with_detail("exceptions", exceptions.join(","));
-        let object = object(&waiting)?;
-        // Nobody who finds the block meanwhile takes the receipt that it has for the new one.
+        event: Event,
+    ) -> Result<(), QuarantineError> {
+        let verified = self.check_release(waiting, exceptions).await?;
+        let object = object(waiting)?;
+        // An upload of the same block must not get the receipt that the block has now.
         let reserved = self.reserve(&Sha256Digest::from(object.0)).await;
-        let settled = self.put_into_archive(&waiting, &verified, event).await?;
+        let settled = self.put_into_archive(waiting, &verified, event).await?;
         let mut finishing = self.finish_soon(reserved, settled, false);
         self.remove_from_quarantine(&object);
         self.count_quarantine().await;
         self.inner.settling.quarantine_has_room();
         // An error means that the finisher is gone: the receipt is there.
         let _ = finishing.changed().await;
-        Ok(waiting)
+        Ok(())
     }
 
     /// Rejects a block: it will never be evidence, and its bytes go.
     ///
     /// # Errors
     /// [`QuarantineError`]; then it is where it was.
-    pub async fn reject(
+    pub(crate) async fn reject(
         &self,
-        block: &str,
-        reason: &str,
-        actor: Actor,
-    ) -> Result<Quarantined, QuarantineError> {
-        if reason.trim().is_empty() {
-            return Err(QuarantineError::NoReason);
-        }
-        let waiting = self.waiting(block).await?;
-        let object = object(&waiting)?;
+        waiting: &Quarantined,
+        event: Event,
+    ) -> Result<(), QuarantineError> {
+        let object = object(waiting)?;
         let mut tx = self.inner.sql.write().await?;
         let changed = sqlx::query(
             "UPDATE blocks SET verdict = 'rejected'
@@ -179,15 +210,14 @@ impl Intake {
         .execute(&mut *tx)
         .await?;
         if changed.rows_affected() == 0 {
-            return Err(QuarantineError::NotThere(block.to_owned()));
+            return Err(QuarantineError::NotThere(waiting.block_sha256.clone()));
         }
-        let event = event("evidence.reject", &waiting, actor).with_reason(reason);
         self.record(event).await?;
         tx.commit().await?;
         self.remove_from_quarantine(&object);
         self.count_quarantine().await;
         self.inner.settling.quarantine_has_room();
-        Ok(waiting)
+        Ok(())
     }
 
     /// Removes bytes behind a decision. A failure costs disk space until the next start, and must not undo the decision.
@@ -236,7 +266,8 @@ impl Intake {
         Ok(())
     }
 
-    async fn waiting(&self, block: &str) -> Result<Quarantined, QuarantineError> {
+    /// The block `block`, if it waits for a decision.
+    pub(crate) async fn waiting(&self, block: &str) -> Result<Quarantined, QuarantineError> {
         let all = self.quarantined().await?;
         all.into_iter()
             .find(|waiting| waiting.block_sha256 == block)
@@ -395,13 +426,4 @@ fn refused(refusal: &Refusal) -> QuarantineError {
 fn object(waiting: &Quarantined) -> Result<ObjectId, QuarantineError> {
     let unreadable = |_| QuarantineError::NotThere(waiting.block_sha256.clone());
     waiting.block_sha256.parse().map_err(unreadable)
-}
-
-fn event(action: &str, waiting: &Quarantined, actor: Actor) -> Event {
-    let resource = format!("block/{}", waiting.block_sha256);
-    let now = OffsetDateTime::now_utc();
-    Event::new(now, actor, action, resource, AuditOutcome::Ok)
-        .with_detail("device", waiting.device.clone())
-        .with_detail("size", waiting.size)
-        .with_detail("quarantined_for", waiting.reason.clone())
 }

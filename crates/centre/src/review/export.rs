@@ -4,7 +4,6 @@ use std::io::{BufReader, Write};
 use std::sync::Arc;
 
 use access::{Action, Principal};
-use audit::{Actor, Event, Outcome};
 use evidence::export::{self, Package, Target};
 use time::OffsetDateTime;
 use tokio::sync::OwnedSemaphorePermit;
@@ -49,30 +48,6 @@ impl Review {
             .permit(who, Action::EvidenceExport, &resource, Some(id))
             .await?;
         let purpose = format!("{} for {} ({})", id, who.name(), who.uid());
-        self.prepare(id, event, &purpose, context, exporting).await
-    }
-
-    /// The same for `who` administers the centre's own machine; recorded, not decided.
-    ///
-    /// # Errors
-    /// [`ReviewError`].
-    pub async fn export_by_console(
-        &self,
-        who: Actor,
-        id: &str,
-        context: ExportContext,
-    ) -> Result<Export, ReviewError> {
-        self.resource(id).await?;
-        let exporting = self.shares.export(&who.id)?;
-        let event = Event::new(
-            OffsetDateTime::now_utc(),
-            who,
-            "evidence.export",
-            super::name(id),
-            Outcome::Ok,
-        );
-        let event = self.record(event, Some(id)).await?;
-        let purpose = format!("{id} for the console");
         self.prepare(id, event, &purpose, context, exporting).await
     }
 

@@ -11,6 +11,7 @@ mod api;
 mod chain;
 mod crash;
 mod creation_with_upload;
+mod desk;
 mod durability;
 mod export;
 mod growth;

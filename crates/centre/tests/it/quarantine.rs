@@ -1,6 +1,5 @@
 //! Blocks that come late, and the way out of quarantine.
 
-use audit::Actor;
 use centre::{Limits, QuarantineError};
 use evidence::receipt::{Receipt, Verdict};
 use futures_util::future::join_all;
@@ -16,10 +15,6 @@ use crate::world::{Block, CAMERA, Camera, Shot, now};
 
 fn days(number: i64) -> Duration {
     Duration::days(number)
-}
-
-fn officer() -> Actor {
-    Actor::user("unix:1000", "Example Officer")
 }
 
 /// A camera whose certificate ended ten days ago.
@@ -113,14 +108,15 @@ async fn released_block_is_evidence_like_any_other() {
     let block = sealed(&camera, days(450));
     quarantined(&site, &block, "too-old").await;
     let hash = block.hash();
-    let intake = site.centre.intake();
-    assert_eq!(intake.quarantined().await.unwrap().len(), 1);
-    let (_, against) = intake.examine(&hash, officer()).await.unwrap();
+    let desk = site.centre.quarantine();
+    assert_eq!(desk.list().await.unwrap().len(), 1);
+    let (one, _) = site.two_people();
+    let (_, against) = desk.examine(&one, &hash).await.unwrap();
     assert_eq!(against.unwrap().0, "too-old");
 
     let release = |exceptions: &[&str], reason: &'static str| {
-        let (exceptions, hash) = (codes(exceptions), hash.clone());
-        async move { intake.release(&hash, &exceptions, reason, officer()).await }
+        let (exceptions, hash, site) = (codes(exceptions), hash.clone(), &site);
+        async move { site.release(&hash, &exceptions, reason).await }
     };
     let refused = release(&[], "why").await.unwrap_err();
     assert!(matches!(
@@ -152,7 +148,8 @@ async fn released_block_is_evidence_like_any_other() {
         .await
         .unwrap();
     let event = site.events("evidence.release").pop().unwrap();
-    assert_eq!(event.actor.id, "unix:1000");
+    assert_eq!(event.actor.id, "reviewer-b");
+    assert_eq!(event.details["proposed_by"], "reviewer-a");
     assert_eq!(
         event.reason.as_deref(),
         Some("camera was in a flooded tunnel")
@@ -200,9 +197,8 @@ async fn what_puts_the_origin_in_doubt_is_never_released() {
         .block_sha256
         .to_string();
     let all = codes(&centre::RELEASABLE);
-    let intake = site.centre.intake();
     for (hash, code) in [(fork.hash(), "sequence-fork"), (cut, "truncated")] {
-        let refused = intake.release(&hash, &all, "why", officer()).await;
+        let refused = site.release(&hash, &all, "why").await;
         assert!(
             matches!(refused, Err(QuarantineError::Refused { code: found, .. }) if found == code)
         );
@@ -229,9 +225,8 @@ async fn revoked_signer_is_released_only_when_that_is_stated() {
     status
         .revoke(IssuerId::of(&tbs.issuer), serial, revocation)
         .unwrap();
-    let intake = site.centre.intake();
-    let one = intake
-        .release(&block.hash(), &codes(&["too-old"]), "why", officer())
+    let one = site
+        .release(&block.hash(), &codes(&["too-old"]), "why")
         .await;
     assert!(matches!(
         one,
@@ -241,8 +236,7 @@ async fn revoked_signer_is_released_only_when_that_is_stated() {
         })
     ));
     let both = codes(&["too-old", "certificate-revoked"]);
-    intake
-        .release(&block.hash(), &both, "key was stolen after", officer())
+    site.release(&block.hash(), &both, "key was stolen after")
         .await
         .unwrap();
 }
@@ -252,18 +246,14 @@ async fn rejected_block_leaves_its_hash_and_events_only() {
     let site = Site::new().await;
     let block = sealed(&site.world.camera(CAMERA), days(450));
     let before = quarantined(&site, &block, "too-old").await;
-    let intake = site.centre.intake();
-    intake
-        .reject(&block.hash(), "test picture", officer())
-        .await
-        .unwrap();
+    site.destroy(&block.hash(), "test picture").await.unwrap();
     assert!(!site.object("quarantine", &block.hash()).exists());
-    assert!(intake.quarantined().await.unwrap().is_empty());
+    assert!(site.centre.quarantine().list().await.unwrap().is_empty());
     let event = site.events("evidence.reject").pop().unwrap();
     assert_eq!(event.reason.as_deref(), Some("test picture"));
     // The camera, which may ask again, gets the answer of before.
     assert_eq!(receipt_of(&site, &block).await, before);
-    let again = intake.reject(&block.hash(), "again", officer()).await;
+    let again = site.destroy(&block.hash(), "again").await;
     assert!(matches!(again, Err(QuarantineError::NotThere(_))));
 }
 
@@ -291,11 +281,7 @@ async fn full_quarantine_gives_no_receipt_until_a_person_makes_room() {
         .await;
     assert_eq!(answer.status, StatusCode::ACCEPTED);
     assert_eq!((site.objects("quarantine"), site.parts()), (1, 1));
-    let intake = site.centre.intake();
-    intake
-        .reject(&first.hash(), "test picture", officer())
-        .await
-        .unwrap();
+    site.destroy(&first.hash(), "test picture").await.unwrap();
     let answer = site.receipt(CAMERA, &at).await;
     assert_eq!(
         site.verified(&answer.body).reason.as_deref(),

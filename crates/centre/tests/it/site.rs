@@ -13,10 +13,13 @@ use axum::body::Body;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
-use centre::{Centre, Device, Limits, ScannerAddress, Setup, Units};
+use centre::{
+    Centre, Confirmed, Device, Disposal, Limits, QuarantineError, ScannerAddress, Setup, Units,
+};
 use evidence::receipt::{self, Receipt};
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt as _;
+use pki::clearance::Clearance;
 use pki::path::Purpose;
 use store::ClockFloor;
 use tower::ServiceExt as _;
@@ -150,6 +153,7 @@ impl Site {
             clock: options.clock,
             checkpoint: Arc::new(|| Some(NOTE.to_owned())),
             audit_pool: pool::Pool::new(pool::Share::Audit),
+            destruction_delay: centre::DESTRUCTION_DELAY,
         };
         let centre = Centre::open_on(options.disk, setup);
         Self {
@@ -158,6 +162,43 @@ impl Site {
             sink,
             folder,
         }
+    }
+
+    /// Two reviewers who may see everything of the unit `traffic`.
+    pub(crate) fn two_people(&self) -> (Principal, Principal) {
+        let person = |uid| {
+            let (level, roles) = (Clearance::TopSecret, [access::Role::Reviewer]);
+            self.world.person_named(uid, level, &roles, &["traffic"])
+        };
+        (person("reviewer-a"), person("reviewer-b"))
+    }
+
+    /// Releases a block from quarantine by two people.
+    pub(crate) async fn release(
+        &self,
+        block: &str,
+        exceptions: &[String],
+        reason: &str,
+    ) -> Result<(), QuarantineError> {
+        let (one, other) = self.two_people();
+        let (desk, exceptions) = (self.centre.quarantine(), exceptions.to_vec());
+        let release = Disposal::Release { exceptions };
+        desk.propose(&one, block, release, reason).await?;
+        let confirmed = desk.confirm(&other, block).await?;
+        assert!(matches!(confirmed, Confirmed::Released(_)));
+        Ok(())
+    }
+
+    /// Destroys a block in quarantine by two people, after the waiting time.
+    pub(crate) async fn destroy(&self, block: &str, reason: &str) -> Result<(), QuarantineError> {
+        let (one, other) = self.two_people();
+        let desk = self.centre.quarantine();
+        desk.propose(&one, block, Disposal::Destroy, reason).await?;
+        let Confirmed::DestroyFrom(from) = desk.confirm(&other, block).await? else {
+            panic!("released");
+        };
+        desk.destroy(&one, block, from).await?;
+        Ok(())
     }
 
     pub(crate) async fn intake(&self, request: Request<Body>) -> Answer {

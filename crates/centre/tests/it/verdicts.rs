@@ -1,7 +1,6 @@
 //! One block per reason for quarantine; each reason stands in the signed receipt and in the audit
 //! log, the bytes are kept, and nobody finds them among the violations.
 
-use audit::Actor;
 use evidence::receipt::Verdict;
 use http::StatusCode;
 use pki::clearance::Clearance;
@@ -299,10 +298,8 @@ async fn a_copy_of_another_sender_that_a_person_rejected_does_not_keep_out_its_c
     let other = site.world.camera("camera-18");
     let block = other.seal(&Shot::first());
     refused(&site, &block.bytes, "other-sender").await;
-    let (intake, officer) = (site.centre.intake(), Actor::user("unix:1000", "Officer"));
-    let hash = block.hash();
-    let rejected = intake.reject(&hash, "brought by another", officer);
-    rejected.await.unwrap();
+    let destroyed = site.destroy(&block.hash(), "brought by another").await;
+    destroyed.unwrap();
     let receipt = site.deliver("camera-18", &block).await;
     assert_eq!(receipt.verdict, Verdict::Accepted);
     assert!(site.object("archive", &block.hash()).exists());
@@ -320,8 +317,8 @@ async fn a_camera_brings_its_own_block_to_a_person_whoever_brought_it_first() {
     refused(&site, &block.bytes, "other-sender").await;
     let receipt = site.deliver("camera-18", &block).await;
     assert_eq!(receipt.reason.as_deref(), Some("too-old"));
-    let waiting = site.centre.intake().quarantined().await.unwrap();
-    let devices: Vec<_> = waiting.iter().map(|one| one.device.as_str()).collect();
+    let waiting = site.centre.quarantine().list().await.unwrap();
+    let devices: Vec<_> = waiting.iter().map(|one| &*one.block.device).collect();
     assert_eq!(devices, ["camera-18"]);
     // Once it is there, the other one's copy changes nothing.
     let hash = block.hash();

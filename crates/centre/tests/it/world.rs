@@ -184,7 +184,18 @@ impl World {
 
     /// A person who proved to be one by certificate.
     pub(crate) fn person(&self, level: Clearance, roles: &[Role], units: &[&str]) -> Principal {
-        let uid = format!("officer-{}", level.level());
+        self.person_named(&format!("officer-{}", level.level()), level, roles, units)
+    }
+
+    /// As [`Self::person`], with this user id.
+    pub(crate) fn person_named(
+        &self,
+        uid: &str,
+        level: Clearance,
+        roles: &[Role],
+        units: &[&str],
+    ) -> Principal {
+        let uid = uid.to_owned();
         let user = self.user(&uid);
         let validated = self
             .trust

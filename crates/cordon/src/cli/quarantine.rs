@@ -1,4 +1,4 @@
-//! `cordon evidence quarantine`: blocks that were set apart, and the decision about them.
+//! `cordon evidence quarantine`: blocks that were set apart, and the decisions about them.
 
 use clap::{Args, Subcommand};
 
@@ -13,9 +13,10 @@ pub(crate) enum Quarantine {
         #[command(flatten)]
         site: SiteArgs,
     },
-    /// Verify a block again and say what stands against it now. Recorded in the audit log.
+    /// Verify a block again and show which check it fails now. Recorded in the audit log.
     #[command(after_help = "Example:
-  cordon evidence quarantine show --data /var/lib/cordon BLOCK")]
+  cordon evidence quarantine show --data /var/lib/cordon \\
+    --as anna.p12 --as-password-file anna.password BLOCK")]
     Show {
         #[command(flatten)]
         site: SiteArgs,
@@ -23,17 +24,22 @@ pub(crate) enum Quarantine {
         #[arg(value_name = "BLOCK")]
         block: String,
     },
-    /// Make a block evidence: it must pass every check but those excepted.
+    /// Propose to make a block evidence: it must pass every check but those excepted.
     ///
-    /// The block gets a receipt and its place in archive and index; the audit log has who released it, why,
-    /// and what was excepted.
+    /// A second person confirms it. The block then gets a receipt and its place in archive and index; the audit log has
+    /// who proposed and confirmed it, why, and what was excepted.
     #[command(after_help = "Example:
   cordon evidence quarantine release --data /var/lib/cordon --except too-old \\
-    --reason 'camera was in a flooded tunnel for two years' BLOCK")]
+    --reason 'camera was in a flooded tunnel for two years' \\
+    --as anna.p12 --as-password-file anna.password BLOCK")]
     Release(Release),
-    /// Decide that a block is no evidence: its bytes are removed.
+    /// Propose to destroy a block: it will never be evidence, and its bytes are removed.
+    ///
+    /// A second person confirms it, and either destroys it after the waiting time
+    /// (`intake.destroy_after_hours`).
     #[command(after_help = "Example:
-  cordon evidence quarantine reject --data /var/lib/cordon --reason 'test picture' BLOCK")]
+  cordon evidence quarantine reject --data /var/lib/cordon --reason 'test picture' \\
+    --as anna.p12 --as-password-file anna.password BLOCK")]
     Reject {
         #[command(flatten)]
         site: SiteArgs,
@@ -43,6 +49,42 @@ pub(crate) enum Quarantine {
         /// Why, for the audit log.
         #[arg(long, value_name = "TEXT")]
         reason: String,
+    },
+    /// Confirm what another person proposed: a release takes effect, a destruction begins to wait.
+    #[command(after_help = "Example:
+  cordon evidence quarantine confirm --data /var/lib/cordon \\
+    --as ben.p12 --as-password-file ben.password BLOCK")]
+    Confirm {
+        #[command(flatten)]
+        site: SiteArgs,
+        /// SHA-256 of the block, from `list`.
+        #[arg(value_name = "BLOCK")]
+        block: String,
+    },
+    /// Take a proposal back, also one that was confirmed.
+    #[command(after_help = "Example:
+  cordon evidence quarantine withdraw --data /var/lib/cordon --reason 'wrong block' \\
+    --as ben.p12 --as-password-file ben.password BLOCK")]
+    Withdraw {
+        #[command(flatten)]
+        site: SiteArgs,
+        /// SHA-256 of the block, from `list`.
+        #[arg(value_name = "BLOCK")]
+        block: String,
+        /// Why, for the audit log.
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+    },
+    /// Destroy a block whose destruction was confirmed, once the waiting time has passed.
+    #[command(after_help = "Example:
+  cordon evidence quarantine destroy --data /var/lib/cordon \\
+    --as ben.p12 --as-password-file ben.password BLOCK")]
+    Destroy {
+        #[command(flatten)]
+        site: SiteArgs,
+        /// SHA-256 of the block, from `list`.
+        #[arg(value_name = "BLOCK")]
+        block: String,
     },
 }
 
@@ -54,7 +96,7 @@ pub(crate) struct Release {
     /// SHA-256 of the block, from `list`.
     #[arg(value_name = "BLOCK")]
     pub(crate) block: String,
-    /// A reason that is no obstacle, as `show` names it: captured-after-sealing, certificate-revoked,
+    /// A check to pass over, as `show` names it: captured-after-sealing, certificate-revoked,
     /// from-the-future, not-scanned, signed-outside-validity, too-old. May be given several times.
     #[arg(long = "except", value_name = "CODE")]
     pub(crate) exceptions: Vec<String>,

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use access::Action;
 use registry::HolderChange;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
@@ -164,47 +165,41 @@ impl From<Change> for HolderChange {
     }
 }
 
-/// Who may give a command, where a certificate is demanded.
+/// The question that the access rules answer before a command is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Need {
-    /// Whoever reaches the socket: it shows nothing that its owner could not read, or is a daemon's.
-    Nothing,
-    /// Somebody in the directory, who shows a certificate wherever the site asks for one or not: a request has a person
-    /// behind every step.
-    Person,
-    /// Somebody who enrols devices.
-    Registrar,
-    /// Somebody who keeps the site.
-    Administrator,
+pub(crate) enum Question {
+    /// About the system as a whole: decided before anything else happens.
+    OfSystem(Action),
+    /// About one piece of evidence or one block: whoever finds it asks, with its classification and unit. The acts take
+    /// a [`access::Principal`] and cannot be called without one.
+    OfItem,
 }
 
 impl Request {
-    /// Who may give this command.
-    pub(crate) fn need(&self) -> Need {
-        match self {
-            Self::ListHolders
-            | Self::ListCertificates
-            | Self::ListProfiles
+    /// What the access rules must permit.
+    pub(crate) fn question(&self) -> Question {
+        let action = match self {
+            Self::Export { .. } => return Question::OfItem,
+            Self::Quarantine(QuarantineOrder::List) => Action::QuarantineList,
+            Self::Quarantine(_) => return Question::OfItem,
+            Self::ListProfiles
             | Self::ListAuthorities
-            | Self::ListPeople
             | Self::Trust
             | Self::Status
-            | Self::Crls
-            | Self::RefusedDevices
-            | Self::Standings { .. }
-            | Self::Quarantine(QuarantineOrder::List)
-            | Self::Registration(RequestOrder::List { .. } | RequestOrder::Show { .. })
-            | Self::Journal { .. } => Need::Nothing,
-            Self::Registration(_) => Need::Person,
-            Self::Revoke {
-                whose: Whose::Device(_) | Whose::Gateway(_) | Whose::Server(_),
-                ..
+            | Self::Crls => Action::SiteRead,
+            Self::ListHolders
+            | Self::ListCertificates
+            | Self::Registration(RequestOrder::List { .. } | RequestOrder::Show { .. }) => {
+                Action::RegistryRead
             }
-            | Self::Change {
-                holder: Holder::Device(_) | Holder::Gateway(_) | Holder::Server(_),
-                ..
+            Self::ListPeople => Action::DirectoryRead,
+            Self::RefusedDevices | Self::Standings { .. } | Self::Journal { .. } => {
+                Action::GatewayReport
             }
-            | Self::Code { .. }
+            // Rights to single acts are looked up when each step is taken (`approval`).
+            Self::Registration(_) => Action::RegistryApply,
+            Self::Code { .. }
+            | Self::Openvpn(_)
             | Self::Invite {
                 order:
                     InviteOrder {
@@ -212,26 +207,29 @@ impl Request {
                         ..
                     },
                 ..
+            } => Action::DeviceEnrol,
+            Self::Revoke {
+                whose: Whose::Device(_) | Whose::Gateway(_) | Whose::Server(_),
+                ..
             }
-            | Self::Openvpn(_) => Need::Registrar,
-            // Who has a person's key made, or keeps persons out, can act as them or remove who watches.
-            Self::IssueUser { .. }
-            | Self::PutProfile { .. }
-            | Self::Invite { .. }
-            | Self::Revoke { .. }
-            | Self::Change { .. }
-            | Self::Import { .. }
+            | Self::Change {
+                holder: Holder::Device(_) | Holder::Gateway(_) | Holder::Server(_),
+                ..
+            } => Action::DeviceChange,
+            Self::IssueUser { .. } | Self::Invite { .. } => Action::PersonCertify,
+            Self::Revoke { .. } | Self::Change { .. } => Action::PersonChange,
+            Self::PutProfile { .. } => Action::ProfilePut,
+            Self::Import { .. }
             | Self::Password { .. }
             | Self::Disable { .. }
-            | Self::Enable { .. }
-            | Self::Export { .. }
-            | Self::Quarantine(_)
-            | Self::RenewAuthorities { .. }
+            | Self::Enable { .. } => Action::DirectoryWrite,
+            Self::RenewAuthorities { .. }
             | Self::NewAuthority { .. }
             | Self::ActivateAuthority { .. }
             | Self::DropAuthority { .. }
-            | Self::InstallAuthorities { .. } => Need::Administrator,
-        }
+            | Self::InstallAuthorities { .. } => Action::AuthorityChange,
+        };
+        Question::OfSystem(action)
     }
 
     /// The command's name, for the event of a refusal.

@@ -185,7 +185,8 @@ fn summary(site: &Site, people: &people::People, receipts: u64, url: &str, once:
          cordon audit show {data}/audit/log --last 10\n  \
          cordon pki list --data {data}\n  \
          cordon pki revoke --data {data} --uid officer-2\n  \
-         cordon evidence export --data {data} --out package VIOLATION\n",
+         cordon evidence export --data {data} --out package --as {data}/people/reviewer-3.p12 \\\n    \
+         --as-password-file {data}/people/reviewer-3.password VIOLATION\n",
     ));
     text
 }

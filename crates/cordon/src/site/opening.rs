@@ -134,6 +134,9 @@ impl Site {
             audit_pool: audit_pool.clone(),
             clock: clock.clone(),
             checkpoint: crate::log_proof::checkpoint(&audit),
+            destruction_delay: std::time::Duration::from_secs(
+                u64::from(config.intake.destroy_after_hours.get()) * 3600,
+            ),
             limits: Limits {
                 max_block: config.intake.max_block_bytes,
                 max_open_per_device: config.intake.max_open_uploads,

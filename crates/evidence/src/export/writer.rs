@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::fs::{self, Permissions};
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use durable::{DiskFile, SharedDisk};
@@ -12,10 +14,9 @@ use super::error::ExportError;
 use crate::digest::{HashingWriter, Sha256Digest};
 use crate::package::{SIGNATURE, SUMS};
 
-/// Mode of files that get their names when all are complete.
-const UNNAMED_MODE: u32 = 0o644;
-/// Mode of the others, of which the process's mask takes away.
-const NAMED_MODE: u32 = 0o666;
+/// Modes of a package's files and folders: it holds decrypted media, so only its owner reads it.
+const FILE_MODE: u32 = 0o600;
+const FOLDER_MODE: u32 = 0o700;
 
 /// Writes one file's content.
 pub type Fill<'a> = dyn FnMut(&mut dyn Write) -> Result<(), ExportError> + 'a;
@@ -127,6 +128,8 @@ impl FolderTarget {
         // What an interrupted export left behind.
         disk.remove_dir_all(&partial).map_err(ExportError::Io)?;
         disk.create_dir_all(&partial).map_err(ExportError::Io)?;
+        // Before anything is in it.
+        make_private(&partial)?;
         Ok(Self {
             disk,
             folders: BTreeSet::from([partial.clone()]),
@@ -145,16 +148,17 @@ impl Target for FolderTarget {
             && !self.folders.contains(folder)
         {
             self.disk.create_dir(folder).map_err(ExportError::Io)?;
+            make_private(folder)?;
             self.folders.insert(folder.to_owned());
         }
-        let unnamed = self.disk.create_unnamed(&self.partial, UNNAMED_MODE);
+        let unnamed = self.disk.create_unnamed(&self.partial, FILE_MODE);
         let unnamed = unnamed.map_err(ExportError::Io)?;
         let is_unnamed = unnamed.is_some();
         let file = match unnamed {
             Some(file) => file,
             None => self
                 .disk
-                .create(&path, NAMED_MODE)
+                .create(&path, FILE_MODE)
                 .map_err(ExportError::Io)?,
         };
         fill(&mut self.disk.writer(&file))?;
@@ -190,10 +194,14 @@ impl Drop for FolderTarget {
     }
 }
 
+fn make_private(folder: &Path) -> Result<(), ExportError> {
+    let set = fs::set_permissions(folder, Permissions::from_mode(FOLDER_MODE));
+    set.map_err(ExportError::Io)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
 
     #[test]
     fn unfinished_folder_holds_no_byte_of_its_files() {
@@ -210,6 +218,10 @@ mod tests {
         assert_eq!(fs::read_dir(partial.join("media")).unwrap().count(), 0);
         target.finish().unwrap();
         assert_eq!(fs::read(path.join("media/01-a.jpg")).unwrap(), b"plaintext");
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&path), 0o700);
+        assert_eq!(mode(&path.join("media")), 0o700);
+        assert_eq!(mode(&path.join("media/01-a.jpg")), 0o600);
         assert!(!partial.exists());
         assert!(matches!(
             FolderTarget::begin(&path),

@@ -47,6 +47,7 @@ fn server() -> &'static Server {
             },
             clock: Default::default(),
             checkpoint: Arc::new(|| None),
+            destruction_delay: centre::DESTRUCTION_DELAY,
             limits: Limits {
                 max_block: 4096,
                 max_open_per_device: 8,
