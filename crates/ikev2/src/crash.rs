@@ -3,7 +3,8 @@
 //! With each IKE SA the responder gives a token, which it can compute again from the SPIs and a secret that
 //! outlives it. A message for an IKE SA that it does not know is answered with the token; the peer, which
 //! has kept it, believes that and nothing else, and comes again at once instead of repeating for a minute.
-//! A token is given away only when there is no such IKE SA, so it can end none that lives.
+//! A token is given away only when neither SPI of the message is of an IKE SA here (`endpoint::unprotected`), so it can
+//! end none that lives.
 
 use aws_lc_rs::hmac;
 use subtle::ConstantTimeEq;

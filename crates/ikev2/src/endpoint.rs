@@ -5,6 +5,7 @@ mod first;
 mod paths;
 mod table;
 mod unique;
+mod unprotected;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Endpoint;
+use super::unprotected::Unprotected;
 use crate::config::Connection;
 use crate::event::{Event, Reason};
 use crate::half_open::Network;
@@ -24,10 +25,12 @@ const TOKENS_PER_SECOND: u32 = 5000;
 const TOKENS_PER_NETWORK: u32 = 400;
 
 impl Endpoint {
-    /// Tells a peer that we have forgotten its IKE SA (RFC 7296 §1.5). The message is shorter than its
-    /// cause and goes out ten times in a second at most, so it is no weapon.
+    /// Tells a peer that its IKE SA is not here (RFC 7296 §1.5), where [`Unprotected`] permits it. The answer is not
+    /// longer than its cause, and bounded in number for each network, so that it amplifies nothing.
     pub(super) fn on_unknown(&mut self, path: Path, datagram: &Datagram) {
-        if datagram.header.flags.response || datagram.encrypted.is_none() {
+        let is_ours = |spi| self.table.contains_key(&IkeId(spi));
+        let answer = Unprotected::to(&datagram.header, datagram.encrypted.is_some(), is_ours);
+        if answer == Unprotected::Nothing {
             return;
         }
         if !self.may_notify(path.remote.ip()) {

@@ -39,6 +39,7 @@ mod scenarios_ike;
 mod scenarios_several;
 mod settle;
 mod sim;
+mod spoofed;
 mod support;
 mod tcp;
 mod unique;
