@@ -224,10 +224,19 @@ impl Principal {
 
     /// The person of `record`, whose password was checked.
     ///
+    /// A password gives the role of an officer at most: others may have set it, so it must not let them decide, approve,
+    /// audit or administer as that person. A reviewer still sees evidence, up to [`PASSWORD_CEILING`].
+    ///
     /// # Errors
     /// [`PrincipalError::Disabled`].
     pub fn by_password(record: &PersonRecord) -> Result<Self, PrincipalError> {
-        Self::new(record, PASSWORD_CEILING, Credential::Password)
+        let sees_evidence = [Role::Officer, Role::Reviewer];
+        let sees_evidence = sees_evidence.iter().any(|role| record.roles.contains(role));
+        let principal = Self::new(record, PASSWORD_CEILING, Credential::Password)?;
+        Ok(Self {
+            roles: sees_evidence.then_some(Role::Officer).into_iter().collect(),
+            ..principal
+        })
     }
 
     fn new(

@@ -110,6 +110,21 @@ impl Action {
         }
     }
 
+    /// Tells whether the action only shows lists and states of the system.
+    #[must_use]
+    pub const fn reads(self) -> bool {
+        matches!(
+            self,
+            Self::EvidenceList
+                | Self::QuarantineList
+                | Self::CameraList
+                | Self::AuditRead
+                | Self::SiteRead
+                | Self::RegistryRead
+                | Self::DirectoryRead
+        )
+    }
+
     /// The kind of resource that the action is about.
     #[must_use]
     pub const fn target(self) -> Target {

@@ -222,12 +222,19 @@ pub(crate) async fn admit(site: &Site, request: &Request, caller: Caller<'_>) ->
     let context = Context {
         persons_only: site.config.administration.require == Require::Certificate,
     };
-    let decision = site
-        .access
-        .decide(&giver.principal, action, &Resource::system(), &context);
-    if decision.allowed {
+    let decide = |who: &Principal| {
+        let decision = site
+            .access
+            .decide(who, action, &Resource::system(), &context);
+        Some(decision).filter(|decision| !decision.allowed)
+    };
+    // The account reads what it may whoever signs: it could leave the signature out.
+    let console = at_console(&caller).principal;
+    let refused =
+        decide(&giver.principal).filter(|_| !action.reads() || decide(&console).is_some());
+    let Some(decision) = refused else {
         return Ok(giver);
-    }
+    };
     let reasons = decision.reasons.join("; ");
     let event = refusal(now, giver.actor.clone(), request)
         .with_reason(&reasons)

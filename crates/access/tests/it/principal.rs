@@ -24,6 +24,22 @@ fn the_lowest_of_certificate_directory_and_login_counts() {
 }
 
 #[test]
+fn password_gives_the_role_of_an_officer_at_most() {
+    for (roles, by_password) in [
+        (&Role::ALL[..], &[Role::Officer][..]),
+        (&[Role::Reviewer], &[Role::Officer]),
+        (&[Role::Auditor, Role::Registrar, Role::Administrator], &[]),
+    ] {
+        let record = record(Clearance::Secret, roles, &["traffic"]);
+        let ana = Principal::by_password(&record).unwrap();
+        assert_eq!(ana.roles(), &by_password.iter().copied().collect());
+        let identity = identity(SubjectKind::User, Some("officer-4711"), Clearance::Secret);
+        let ana = Principal::by_certificate(&identity, &record).unwrap();
+        assert_eq!(ana.roles(), &record.roles);
+    }
+}
+
+#[test]
 fn devices_strangers_and_the_disabled_are_refused() {
     let record = record(Clearance::Secret, &[Role::Officer], &["traffic"]);
     let refused = |kind, uid, record| {
