@@ -5,7 +5,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from tests import imports, prose
+from tests import counts, imports, prose
 from tests.harness import ROOT, equal, run as run_command
 
 # Crates outside of the layers: for programs, and those that look at everything.
@@ -202,6 +202,16 @@ def run(suite):
         assert questions <= total * 0.03, f"{questions} of {total} doc comments begin with a question"
         assert short <= total * 0.05, f"{short} of {total} doc comments have three words or fewer"
 
+    with suite.case("marked words, methods of types and long functions are no more than they were"):
+        found = counts.worse(counts.measure(), json.loads(counts.LIMITS.read_text()))
+        assert not found, "write what is beyond its limit in plain English, or cut it:\n" + "\n".join(found)
+
+    with suite.case("these counts find what is planted"):
+        planted(suite)
+
+    with suite.case("commit messages are checked before they are in the history"):
+        commit_messages(suite)
+
     with suite.case(f"no more than {MAX_CIRCLE} files import one another in a circle"):
         for source in sorted((ROOT / "crates").glob("*/src")):
             long = [group for group in imports.circles(source) if len(group) > MAX_CIRCLE]
@@ -215,3 +225,45 @@ def run(suite):
     with suite.case("every crate has its paragraph in ARCHITECTURE.md"):
         text = (ROOT / "ARCHITECTURE.md").read_text()
         equal([name for name in crates if f"**`{name}`**" not in text], [], "crates without one")
+
+
+def planted(suite):
+    """Faults that the counts must find, beside text that has none."""
+    plain = "/// Rejects the certificate.\n// The gateway retries once.\n"
+    equal(counts.marked(counts.comments(plain)), 0)
+    dialect = "/// Whoever comes is told.\n//! What is no answer goes on.\n    // It is held against the log anew.\n"
+    equal(len(counts.LEXICON.findall(counts.comments(dialect))), 6)
+    equal(counts.marked(counts.prose("```sh\nwhoever\n```\nThe `anew` setting.\n")), 0)
+    source = suite.folder / "src"
+    source.mkdir()
+    steps = "        step();\n" * 80
+    lines = "impl Big {\n" + "    fn a(&self) {\n        step();\n    }\n" * 61 + "}\n"
+    (source / "lib.rs").write_text(lines + "impl Clone for Big {\n    fn clone(&self) {}\n}\n")
+    (source / "more.rs").write_text(f"impl Big {{\n    pub(crate) async fn long(\n        &self,\n    ) {{\n{steps}    }}\n}}\n")
+    equal(counts.methods(source), {"Big": 62})
+    equal(list(counts.functions((source / "more.rs").read_text())), [("long", 84)])
+    equal(list(counts.functions("trait T {\n    fn a(&self);\n}\n")), [])
+    equal(counts.worse({"methods: x::Big": 62, "marked comments: x": 25}, {}), ["methods: x::Big: 62, at most 60"])
+    equal(counts.lowered({"a": 3, "b": 9}, {"a": 5, "b": 7}), {"a": 3, "b": 7})
+
+
+def commit_messages(suite):
+    """The hook's verdict about messages, in a repository with a small and with a large change."""
+    repository = suite.folder / "repository"
+    run_command("git", "init", "--quiet", repository)
+
+    def checked(message, lines):
+        (repository / "file").write_text("line\n" * lines)
+        run_command("git", "add", "file", cwd=repository)
+        file = suite.folder / "message"
+        file.write_text(message)
+        return run_command(ROOT / "scripts/hooks/commit-msg", file, cwd=repository, code=None).returncode
+
+    good = "area: say what\n\nWhy, and how it was tested.\n"
+    equal([checked(text, 40) for text in (good, "area, other: say what\n\nWhy.\n", "Merge branch 'x'\n")], [0, 0, 0])
+    equal(checked("area: say what\n", 30), 0)
+    equal(checked("area: say what\n", 31), 1)
+    equal(checked(f"area: {'x' * 66}\n\nWhy.\n", 1), 0)
+    equal(checked(f"area: {'x' * 67}\n\nWhy.\n", 1), 1)
+    for bad in ("say what\n\nWhy.\n", "Area: say what\n\nWhy.\n", "area: Say\n\nWhy.\n", "area: say\nWhy.\n"):
+        equal(checked(bad, 1), 1, repr(bad))
