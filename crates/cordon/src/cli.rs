@@ -3,7 +3,6 @@
 mod authorities;
 mod directory;
 mod pki;
-mod post_quantum;
 pub(crate) mod quarantine;
 #[cfg(test)]
 mod reference;
@@ -21,7 +20,6 @@ pub(crate) use authorities::{
 pub(crate) use cordon_camera::Camera;
 pub(crate) use directory::Directory;
 pub(crate) use pki::{Pki, PkiAudit, PkiProfile, Revoke};
-pub(crate) use post_quantum::{PostQuantum, PostQuantumFolder};
 pub(crate) use registry::{HolderArgs, HolderName, Invited, ProfileName, Registry};
 pub(crate) use request::{Asking, NewAct, RequestCommand, Seen};
 pub(crate) use site_args::SiteArgs;

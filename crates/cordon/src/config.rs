@@ -38,7 +38,6 @@ pub(crate) struct Config {
     pub(crate) registration: Registration,
     pub(crate) storage: Storage,
     pub(crate) mail: Mail,
-    pub(crate) experimental: Experimental,
     /// Crypto device; none unless given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) accelerator: Option<AcceleratorConfig>,
@@ -106,14 +105,6 @@ impl Registration {
         let hours = time::Duration::hours(i64::from(self.confirm_hours));
         approval::Policy::new(self.approvers, hours)
     }
-}
-
-/// What may be tried, and is for no work.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct Experimental {
-    /// `cordon pki post-quantum`.
-    pub(crate) ml_dsa: bool,
 }
 
 /// Where the data lies.

@@ -8,7 +8,6 @@ mod encrypted;
 mod engine;
 mod error;
 mod listed;
-pub(crate) mod ml_dsa;
 mod passphrase;
 mod roca;
 mod signer;

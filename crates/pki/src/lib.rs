@@ -87,7 +87,6 @@ pub mod oid;
 pub mod path;
 pub mod pkcs12;
 pub mod pkcs7;
-pub mod post_quantum;
 pub mod profile;
 pub mod scep;
 pub mod spki;

@@ -19,7 +19,6 @@ use crate::cert::Certificate;
 use crate::oid::eku;
 
 pub use self::built_in::built_in;
-pub(crate) use self::built_in::experimental;
 pub use self::definition::{Definition, Issuer, KeyUsageTable, Names, Presence, SharedDefinition};
 pub use self::error::ProfileError;
 pub use self::kind::{CaKind, Profile, ProfileName, UnknownCaKind};

@@ -7,7 +7,6 @@ use clap::{Args, Subcommand};
 use super::authorities::{
     Authorities, Ceremony, InstallAuthorities, NewAuthority, RequestAuthorities,
 };
-use super::post_quantum::PostQuantum;
 use super::site_args::SiteArgs;
 
 /// `cordon pki …`.
@@ -128,11 +127,6 @@ Then hold a ceremony with these requests, and `cordon pki install-authorities`."
     --root root.pem --watch --deploy-hook /etc/cordon/restart-openvpn
 A file holds a key and its certificates (PEM), or is an OpenVPN configuration with <cert> and <key>.")]
     Renew(crate::commands::renew::Renew),
-    /// EXPERIMENTAL: an authority of its own that signs with ML-DSA-65 (FIPS 204, RFC 9881), kept offline.
-    ///
-    /// It needs `ml_dsa = true` below `[experimental]` in the configuration. Nothing else of this system takes such keys.
-    #[command(subcommand)]
-    PostQuantum(PostQuantum),
     /// Profiles of certificates: what each kind of certificate says.
     #[command(subcommand)]
     Profile(PkiProfile),

@@ -16,7 +16,6 @@ pub(crate) mod page_server;
 pub(crate) mod pki;
 mod pki_audit;
 mod pki_profile;
-mod post_quantum;
 pub(crate) mod quarantine;
 pub(crate) mod registry;
 pub(crate) mod renew;

@@ -36,7 +36,6 @@ pub(crate) async fn run(command: Pki, json: bool) -> Outcome {
         Pki::InstallAuthorities(args) => super::authorities::install(&args, json).await,
         Pki::Renew(args) => super::renew::run(&args, json).await,
         Pki::Profile(command) => super::pki_profile::run(command, json).await,
-        Pki::PostQuantum(command) => super::post_quantum::run(command, json),
         Pki::Audit(args) => super::pki_audit::run(&args, json).await,
         Pki::Show { file } => show(&file, json),
     }

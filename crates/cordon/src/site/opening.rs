@@ -57,11 +57,6 @@ impl Site {
             "name another folder with --data, or check its rights",
         )?;
         private(&data)?;
-        if config.experimental.ml_dsa {
-            tracing::warn!(
-                "experimental.ml_dsa is on: of this site nothing uses it; see docs/profiles.md"
-            );
-        }
         if args.config.is_none() {
             crate::settings::check_without_file(&data)?;
         }

@@ -85,11 +85,6 @@ pub(crate) fn encrypt(pkcs8: &[u8], passphrase: &Passphrase) -> Result<String, K
         .map_err(|_| KeyError::Malformed)
 }
 
-/// Opens what [`encrypt`] wrote.
-pub(crate) fn decrypted(pem_text: &str, passphrase: &Passphrase) -> Result<Plaintext, KeyError> {
-    Ok(open(pem_text, passphrase)?.0)
-}
-
 /// Opens a document; gives the derived key too, if it was derived here.
 fn open(
     pem_text: &str,

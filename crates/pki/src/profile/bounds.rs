@@ -29,11 +29,6 @@ fn check(new: &Definition) -> Result<(), ProfileError> {
         let problem = "profiles of authorities, and of whoever signs for them, are built in";
         return mistake("issuer", "", problem, "use users, devices or services");
     };
-    if new.key_usage.ml_dsa_65.is_some() {
-        let problem = "is experimental: no site certifies such keys";
-        let advice = "leave the line out; `cordon pki post-quantum` makes an authority for them";
-        return mistake("key_usage.ml_dsa_65", "", problem, advice);
-    }
     if let Some(built_in) = built_in::by_name(&new.name) {
         return match built_in.profile().is_some_and(Profile::is_on_request) {
             true => check_within(new, built_in),

@@ -32,18 +32,6 @@ pub(super) const FILES: [&str; 23] = [
     include_str!("../../profiles/ceremony-signer.toml"),
 ];
 
-/// Profiles of [`post_quantum`](crate::post_quantum), which no site has.
-const EXPERIMENTAL: [&str; 3] = [
-    include_str!("../../profiles/experimental/root.toml"),
-    include_str!("../../profiles/experimental/issuing-authority.toml"),
-    include_str!("../../profiles/experimental/document-signing.toml"),
-];
-
-static READ_EXPERIMENTAL: LazyLock<Vec<SharedDefinition>> = LazyLock::new(|| {
-    let read = |text| Some(Arc::new(Definition::read(text).ok()?));
-    EXPERIMENTAL.into_iter().filter_map(read).collect()
-});
-
 static READ: LazyLock<Vec<(SharedDefinition, &'static str)>> = LazyLock::new(|| {
     let read = |text| Some((Arc::new(Definition::read(text).ok()?), text));
     // A test reads each of them, so none is left out.
@@ -56,12 +44,6 @@ pub(super) fn by_name(name: &str) -> Option<&'static SharedDefinition> {
     known
         .find(|(one, _)| one.name() == name)
         .map(|(one, _)| one)
-}
-
-/// The experimental profile of this name.
-pub(crate) fn experimental(name: &str) -> Option<SharedDefinition> {
-    let mut known = READ_EXPERIMENTAL.iter();
-    known.find(|one| one.name() == name).cloned()
 }
 
 /// Profiles that are built in, with their files.

@@ -10,7 +10,6 @@ use x509_cert::ext::pkix::KeyUsage;
 use super::built_in;
 use super::kind::{CaKind, Profile, ProfileName};
 use crate::clearance::Clearance;
-use crate::key::ml_dsa::is_ml_dsa_65;
 use crate::key::{KeyAlgorithm, KeyError};
 use crate::name::AltName;
 
@@ -53,17 +52,14 @@ pub struct KeyUsageTable {
     pub rsa: Option<KeyUsage>,
     pub ecdsa: Option<KeyUsage>,
     pub ed25519: Option<KeyUsage>,
-    /// Of [`post_quantum`](crate::post_quantum) alone.
-    pub(crate) ml_dsa_65: Option<KeyUsage>,
 }
 
 impl KeyUsageTable {
-    pub(super) fn each(&self) -> [(&'static str, Option<KeyUsage>); 4] {
+    pub(super) fn each(&self) -> [(&'static str, Option<KeyUsage>); 3] {
         [
             ("rsa", self.rsa),
             ("ecdsa", self.ecdsa),
             ("ed25519", self.ed25519),
-            ("ml_dsa_65", self.ml_dsa_65),
         ]
     }
 }
@@ -173,14 +169,11 @@ impl Definition {
     /// The key usage bits for this key; `None` if it cannot serve the profile.
     ///
     /// # Errors
-    /// Those of [`KeyAlgorithm::of_spki`]: for ML-DSA in any profile but the experimental ones, too.
+    /// Those of [`KeyAlgorithm::of_spki`].
     pub(crate) fn usage_of_key(
         &self,
         spki: &SubjectPublicKeyInfoOwned,
     ) -> Result<Option<KeyUsage>, KeyError> {
-        if self.key_usage.ml_dsa_65.is_some() && is_ml_dsa_65(spki) {
-            return Ok(self.key_usage.ml_dsa_65);
-        }
         Ok(self.key_usage(KeyAlgorithm::of_spki(spki)?))
     }
 

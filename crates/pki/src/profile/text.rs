@@ -55,7 +55,6 @@ struct KeyUsageNames {
     rsa: Option<Vec<String>>,
     ecdsa: Option<Vec<String>>,
     ed25519: Option<Vec<String>>,
-    ml_dsa_65: Option<Vec<String>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -94,12 +93,6 @@ impl Text {
             rsa: usages("key_usage.rsa", self.key_usage.rsa, &RSA, is_ca)?,
             ecdsa: usages("key_usage.ecdsa", self.key_usage.ecdsa, &ECDSA, is_ca)?,
             ed25519: usages("key_usage.ed25519", self.key_usage.ed25519, &ED25519, is_ca)?,
-            ml_dsa_65: usages(
-                "key_usage.ml_dsa_65",
-                self.key_usage.ml_dsa_65,
-                &ML_DSA,
-                is_ca,
-            )?,
         };
         if key_usage.each().iter().all(|(_, usage)| usage.is_none()) {
             let advice = "name the usages of one kind of key at least: rsa, ecdsa or ed25519";
@@ -214,8 +207,6 @@ const RSA: [&str; 4] = [
 const ECDSA: [&str; 3] = ["digitalSignature", "nonRepudiation", "keyAgreement"];
 /// RFC 8410, section 5.
 const ED25519: [&str; 2] = ["digitalSignature", "nonRepudiation"];
-/// RFC 9881, section 5.
-const ML_DSA: [&str; 2] = ["digitalSignature", "nonRepudiation"];
 const OF_AUTHORITIES: [&str; 2] = ["keyCertSign", "cRLSign"];
 
 fn usages(
