@@ -44,7 +44,7 @@ pub struct CrlRequest<'a> {
     pub form: CrlForm<'a>,
 }
 
-/// Whether a CRL stands for itself.
+/// Tells whether a CRL is complete by itself.
 #[derive(Clone, Copy, Debug)]
 pub enum CrlForm<'a> {
     Complete {

@@ -114,7 +114,7 @@ pub enum IssueError {
         profile: Profile,
         authority: String,
     },
-    /// Nobody said what the profile is.
+    /// The request names no profile.
     #[error("there is no profile {0}")]
     UnknownProfile(Profile),
     /// The certificate that would have been signed breaks a rule.

@@ -29,7 +29,7 @@ pub enum JwsError {
     Signature,
 }
 
-/// Names of the algorithms that are accepted, for whoever used another one.
+/// Names of the accepted algorithms, for the error about another one.
 pub(super) const ALGORITHMS: [&str; 4] = ["ES256", "ES384", "EdDSA", "RS256"];
 
 impl JwsError {

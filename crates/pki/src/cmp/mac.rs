@@ -253,7 +253,7 @@ impl Mac {
         value
     }
 
-    /// The algorithm as it stands in a header.
+    /// The algorithm identifier of a header.
     pub(super) fn algorithm(&self) -> der::Result<AlgorithmIdentifierOwned> {
         let salt = OctetString::new(self.salt.clone())?;
         let iterations = u64::from(self.iterations.get());

@@ -69,7 +69,7 @@ pub enum MessageError {
 }
 
 impl MessageError {
-    /// What the sender is told.
+    /// Code of the answer to the sender.
     #[must_use]
     pub const fn failure(self) -> FailureInfo {
         match self {
@@ -182,7 +182,7 @@ impl<'a> Message<'a> {
         information.any(|one| one.oid == ID_IMPLICIT_CONFIRM)
     }
 
-    /// The certificate of whoever signed the message, which comes first (RFC 9483, section 3.3).
+    /// The signer's certificate, which comes first (RFC 9483, section 3.3).
     #[must_use]
     pub fn signer(&self) -> Option<&CertificateDer<'a>> {
         self.extra_certificates.first()

@@ -14,7 +14,7 @@ use crate::key::{self, VerifyError};
 pub enum Protection {
     /// By a secret that sender and recipient share.
     Secret(SecretProtection),
-    /// By a signature of whoever has the first certificate beside it.
+    /// By a signature with the key of the first certificate beside it.
     Signature,
 }
 
@@ -55,7 +55,7 @@ pub enum ProtectionError {
 }
 
 impl ProtectionError {
-    /// What the sender is told.
+    /// Code of the answer to the sender.
     #[must_use]
     pub const fn failure(&self) -> FailureInfo {
         match self {

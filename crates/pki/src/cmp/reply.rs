@@ -58,7 +58,7 @@ pub enum Protect<'a> {
 /// An answer to a message.
 pub struct Reply<'a> {
     pub body: ReplyBody<'a>,
-    /// Whose name stands in the answer: of whoever signs, whoever protects it.
+    /// The sender name of the answer: that of its signer, whichever protection it has.
     pub sender: &'a Certificate,
     /// Certificates beside it: the signer's first.
     pub certificates: &'a [Certificate],
@@ -185,7 +185,7 @@ fn certificates(all: &[Certificate]) -> der::Result<Vec<u8>> {
     sequence(&all)
 }
 
-/// The name of somebody without one: an empty directory name.
+/// The name of a sender without one: an empty directory name.
 fn nobody() -> GeneralName {
     GeneralName::DirectoryName(x509_cert::name::RdnSequence::default())
 }

@@ -71,7 +71,7 @@ pub enum KeyError {
 }
 
 impl KeyError {
-    /// Stable name, in kebab case, of the reason why somebody's public key is refused.
+    /// Stable name, in kebab case, of the reason why a public key is refused.
     #[must_use]
     pub const fn refusal_code(&self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! RSA keys that are known to be somebody else's, from lists in the format of Debian's `openssl-blacklist`.
+//! RSA keys that are publicly known, from lists in the format of Debian's `openssl-blacklist`.
 //!
 //! OpenSSL on Debian made keys from 2006 to 2008 with nothing random in them but the number of a process (CVE-2008-0166), so
 //! there are lists of all of them. They say nothing about keys on elliptic curves, which that OpenSSL made as well.
@@ -21,7 +21,7 @@ const MAX_KEYS: usize = 4_000_000;
 
 type Fingerprint = [u8; LEN];
 
-/// Fingerprints of keys that nobody may have.
+/// Fingerprints of keys that no certificate may have.
 #[derive(Clone, Debug, Default)]
 pub struct KeyList(Vec<Fingerprint>);
 

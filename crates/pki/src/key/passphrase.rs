@@ -62,7 +62,7 @@ impl Passphrase {
     /// Gives a key for writing, derived with so many rounds: that of an [opened](Self::opened) file, else one with
     /// a new random salt.
     pub(super) fn key_for_writing(&self, rounds: u32) -> Result<Arc<Derived>, KeyError> {
-        // Under the lock: whoever comes meanwhile waits for this key instead of deriving another.
+        // Under the lock: a caller that comes meanwhile waits for this key instead of deriving another.
         let mut writing = lock(&self.inner.writing);
         if let Some(known) = writing.as_ref().filter(|one| one.rounds == rounds) {
             return Ok(Arc::clone(known));
@@ -74,7 +74,7 @@ impl Passphrase {
         Ok(new)
     }
 
-    /// Takes note that a file opened with this key: whoever wrote it knew the passphrase.
+    /// Notes that a file opened with this key, so its writer knew the passphrase.
     pub(super) fn opened(&self, derived: &Arc<Derived>) {
         let mut writing = lock(&self.inner.writing);
         if writing.is_none() && derived.salt.len() == SALT {

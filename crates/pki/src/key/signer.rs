@@ -8,7 +8,7 @@ use spki::{AlgorithmIdentifierOwned, SubjectPublicKeyInfoOwned};
 use super::PrivateKey;
 use super::error::KeyError;
 
-/// Whoever signs with a private key, wherever it is.
+/// Signs with a private key in memory, in another process or on a token.
 pub trait Signer: Send + Sync {
     /// The public half.
     fn spki(&self) -> SubjectPublicKeyInfoOwned;

@@ -14,7 +14,7 @@ use crate::oid::NTDS_OBJECT_SID;
 /// Beginning of the identifiers of a domain's accounts ([MS-DTYP], section 2.4.2.4): what comes after is the domain, of three
 /// numbers, and the account.
 const OF_DOMAIN: &str = "S-1-5-21-";
-/// The least number of an account that somebody made; those below are built in, as the domain's administrator.
+/// The lowest number of an account that an administrator made; those below are built in, as the domain's administrator.
 const LEAST_ACCOUNT: u32 = 1000;
 
 /// The security identifier (SID) of a domain's account that an administrator made: `S-1-5-21-1-2-3-1104`.

@@ -1,4 +1,4 @@
-//! How far a profile that somebody wrote may go.
+//! Bounds of profiles that an administrator writes.
 
 use x509_cert::ext::pkix::KeyUsage;
 

@@ -200,7 +200,7 @@ impl Definition {
         self.names
     }
 
-    /// Tells whether the holder's clearance stands in the certificate.
+    /// Tells whether the certificate has the holder's clearance.
     #[must_use]
     pub const fn clearance(&self) -> Presence {
         self.clearance

@@ -78,7 +78,7 @@ pub enum Profile {
     TrustBundleSigner,
     /// A central role that CMS content is encrypted to.
     ServiceRecipient,
-    /// Whoever signs OCSP responses for this authority (RFC 6960, section 4.2.2.2).
+    /// The signer of OCSP responses for this authority (RFC 6960, section 4.2.2.2).
     OcspSigner(CaKind),
     /// Whoever signs CMP answers (RFC 9810, section 4.5).
     CmpSigner,
