@@ -20,7 +20,6 @@ use x509_cert::ext::pkix::name::{GeneralName, OtherName};
 use x509_cert::name::{Name, RdnSequence, RelativeDistinguishedName};
 
 pub use self::pattern::{ComparedName, NamePattern, NameTextError};
-pub(crate) use self::plain::is_hidden;
 pub use self::plain::{is_host_name, is_mailbox, is_plain, is_readable, is_user_id};
 pub use self::windows::{NotAnAccount, SecurityIdentifier, WindowsAccount};
 use crate::oid;
