@@ -9,7 +9,7 @@ use serde_json::Value;
 use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 use time::{OffsetDateTime, PrimitiveDateTime, UtcOffset};
-use untrusted_text::{escape_invisible, escape_invisible_in_lines, is_invisible};
+use untrusted_text::{UntrustedText, escape_invisible, escape_invisible_in_lines, is_invisible};
 
 /// Version of the event format written by this crate.
 pub const EVENT_VERSION: u32 = 1;
@@ -154,11 +154,12 @@ impl Actor {
         }
     }
 
-    /// Somebody not identified; `id` is what is known, such as the claimed user id.
-    pub fn unknown(id: impl Into<String>) -> Self {
+    /// Someone who was not identified; `id` is what is known, such as the claimed user id. It is their word, so that its
+    /// escapes cannot be forged.
+    pub fn unknown(id: impl AsRef<str>) -> Self {
         Self {
             kind: ActorKind::Unknown,
-            id: line(id.into()),
+            id: UntrustedText::new(id.as_ref()).into(),
             name: None,
         }
     }
@@ -339,7 +340,7 @@ fn write_at<S: Serializer>(at: &OffsetDateTime, serializer: S) -> Result<S::Ok, 
 }
 
 fn read_at<'de, D: Deserializer<'de>>(deserializer: D) -> Result<OffsetDateTime, D::Error> {
-    let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+    let text = Cow::<'de, str>::deserialize(deserializer)?;
     PrimitiveDateTime::parse(&text, AT_FORMAT)
         .map(PrimitiveDateTime::assume_utc)
         .map_err(serde::de::Error::custom)

@@ -73,6 +73,23 @@ impl UntrustedText {
         Self::from_bytes(path.as_os_str().as_encoded_bytes())
     }
 
+    /// Takes a text in which backslashes of foreign parts are doubled or begin escapes already, such as a distinguished name
+    /// by RFC 4514: it escapes the rest, and cuts it after [`MAX_BYTES`].
+    #[must_use]
+    pub fn from_escaped(text: &str) -> Self {
+        let mut shown = String::new();
+        for c in text.chars() {
+            let fits = push(&mut shown, |text| match c {
+                '\\' => text.push(c),
+                _ => push_character(text, c),
+            });
+            if !fits {
+                break;
+            }
+        }
+        Self(shown)
+    }
+
     /// The escaped text.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -231,6 +248,14 @@ mod tests {
         assert_eq!(escapes.as_str(), format!("{}{CUT}", r"\u{a}".repeat(whole)));
         let forged = UntrustedText::new(CUT);
         assert_eq!(forged.as_str(), "\\\\…");
+    }
+
+    #[test]
+    fn escaped_text_keeps_its_backslashes_only() {
+        let text = UntrustedText::from_escaped("CN=a\\,b\u{85}\n");
+        assert_eq!(text.as_str(), r"CN=a\,b\u{85}\u{a}");
+        let long = UntrustedText::from_escaped(&"\u{85}".repeat(MAX_BYTES));
+        assert!(long.as_str().ends_with(CUT) && long.as_str().len() <= MAX_BYTES + CUT.len());
     }
 
     #[test]
