@@ -45,6 +45,9 @@ const SEGMENT_BYTES: u64 = 256 * 1024;
 const WAITING: usize = 1024;
 /// Events of one sync at most.
 const BATCH: usize = 64;
+/// Time without an event after which one is written, so that the site can tell a quiet camera from one whose journal does not
+/// move.
+const ALIVE: Duration = Duration::from_hours(24);
 /// Pause before the disk is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Events of one kind that are written one by one; a disk that fails must not fill the journal.
@@ -333,6 +336,7 @@ fn newest_time(journal: &Journal) -> Option<OffsetDateTime> {
 /// Writes events until there are no more.
 fn write(inner: &Inner, device: &str, folder: &Path, waiting: &Receiver<Event>) {
     const INBOX_EVERY: Duration = Duration::from_secs(5);
+    let mut last_event = Instant::now();
     loop {
         let inbox = Inbox::read(folder, device);
         let mut events = inbox.events.clone();
@@ -352,6 +356,13 @@ fn write(inner: &Inner, device: &str, folder: &Path, waiting: &Receiver<Event>) 
             && let Ok(event) = waiting.try_recv()
         {
             events.push(event);
+        }
+        if events.is_empty() && last_event.elapsed() >= ALIVE {
+            let now = OffsetDateTime::now_utc();
+            events.push(event(device, "camera.alive", Outcome::Ok, now));
+        }
+        if !events.is_empty() {
+            last_event = Instant::now();
         }
         if !events.is_empty() && append(inner, device, events, u32::MAX) {
             inbox.remove();

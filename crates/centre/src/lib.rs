@@ -41,7 +41,9 @@ pub use centre_api::{
 pub use device::{Device, DeviceRefused};
 pub use intake::quarantine::{QuarantineError, Quarantined, RELEASABLE};
 pub use intake::scan::ScannerAddress;
-pub use intake::{DiskRoom, Intake, Limits, Quota, UploadError};
+pub use intake::{
+    DiskRoom, GATEWAY_JOURNAL, Intake, Limits, Quota, SilenceError, SilentJournal, UploadError,
+};
 pub use keys::{Keys, Signer};
 pub use metrics::Metrics;
 pub use problem::Problem;

@@ -331,6 +331,7 @@ pub(crate) async fn execute(site: &Site, request: Request, giver: &Giver) -> Out
         Request::RefusedDevices => crate::openvpn::refused_devices(site).await,
         Request::Standings { serials } => crate::openvpn::standings(site, &serials).await,
         Request::Status => {
+            crate::silence::look(site, now).await?;
             let health = crate::renewal::health(site, now);
             Ok(json!({
                 "problems": health.problems,

@@ -27,6 +27,7 @@ use time::format_description::well_known::Rfc3339;
 
 use super::Intake;
 use super::error::SettleError;
+use super::silence::{self, SilentJournal};
 use crate::device::Device;
 use crate::problem::Problem;
 
@@ -53,9 +54,20 @@ pub(crate) struct Journals {
     used: Mutex<HashMap<String, (i64, u32)>>,
     /// One batch at a time: numbers are compared and then written.
     turn: tokio::sync::Mutex<()>,
+    /// Journals that do not move, as last looked for.
+    silent: Mutex<Vec<SilentJournal>>,
 }
 
 impl Journals {
+    pub(super) fn set_silent(&self, journals: Vec<SilentJournal>) {
+        *self.silent.lock().unwrap_or_else(PoisonError::into_inner) = journals;
+    }
+
+    pub(super) fn silent(&self) -> Vec<SilentJournal> {
+        let silent = self.silent.lock();
+        silent.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Counts `records` of `device`, or gives the seconds until tomorrow.
     fn count(&self, device: &str, records: usize, now: OffsetDateTime) -> Result<(), i64> {
         const DAY: i64 = 86_400;
@@ -259,6 +271,7 @@ impl Intake {
                 .execute(&mut *tx)
                 .await?;
         }
+        silence::moved(&mut tx, &silence::of_camera(device), now).await?;
         tx.commit().await.map_err(StoreError::from)?;
         Ok(Taken::Place(place))
     }

@@ -91,6 +91,12 @@ pub(super) async fn record(site: &Site, first: u64, events: Vec<Value>) -> Outco
         .await;
     let taken = taken.or_hint("cannot record the events", "see the log")?;
     let failed = |error| Failure::new(anyhow::anyhow!("{error}"), "see the log of the site");
+    let moved = site.centre.intake();
+    let moved = moved.journal_moved(centre::GATEWAY_JOURNAL, OffsetDateTime::now_utc());
+    if let Err(error) = moved.await {
+        // The events are in the log: that the time is not noted must not have them sent again.
+        tracing::error!(error = %error_report::Report(&error), "the gateway's journal moved, which is not noted");
+    }
     Ok(json!({ "leaf_index": taken.map_err(failed)? }))
 }
 
@@ -207,6 +213,26 @@ mod tests {
             let reason = events[1].reason.as_deref().unwrap();
             assert!(reason.contains(why), "{bad}: {reason}");
             assert!(!events[1].has_invisible_text() && events[1].to_canonical().is_ok());
+        }
+    }
+
+    #[test]
+    fn every_event_that_a_daemon_can_write_is_taken() {
+        let characters = ('\0'..='\u{3000}').chain('\u{e0000}'..='\u{e0100}');
+        let hostile: String = characters.collect();
+        let at = OffsetDateTime::from_unix_timestamp(1_800_000_000).unwrap();
+        for text in [hostile.as_str(), &hostile.repeat(9), "\"\\", ""] {
+            for actor in [
+                Actor::device(text),
+                Actor::unknown(text),
+                Actor::service(text),
+            ] {
+                let event = Event::new(at, actor, "tunnel.child-refuse", text, Outcome::Deny);
+                let event = event.with_reason(text).with_detail("remote", text);
+                let event = event.fitted(audit::MAX_SHIPPED_BYTES);
+                let events = taken(&[serde_json::to_value(event).unwrap()]);
+                assert_eq!(events[0].action, "tunnel.child-refuse");
+            }
         }
     }
 

@@ -99,8 +99,7 @@ fn is_of_a_camera(action: &str) -> bool {
     let word = |c: char| c.is_ascii_lowercase() || c == '-';
     let name = action.strip_prefix("camera.");
     let own = name.is_some_and(|name| {
-        name.chars().all(word)
-            && !matches!(name, "" | "journal-gap" | "journal-fork" | "journal-silent")
+        name.chars().all(word) && !matches!(name, "" | "journal-gap" | "journal-fork")
     });
     own || action == JOURNAL_REFUSED
 }
