@@ -33,7 +33,6 @@ mod shipping;
 mod stall;
 mod told;
 
-pub use inbox::record_command;
 pub(crate) use shipping::ship;
 pub use stall::Stall;
 
@@ -123,6 +122,19 @@ fn open(folder: &Path) -> Result<(Journal, bool), JournalError> {
     }
 }
 
+/// Opens it for the agent: a command that was given at the same moment has the journal for an instant only.
+fn open_patiently(folder: &Path) -> Result<(Journal, bool), JournalError> {
+    const ATTEMPTS: usize = 20;
+    const PAUSE: Duration = Duration::from_millis(100);
+    for _ in 1..ATTEMPTS {
+        match open(folder) {
+            Err(JournalError::Locked(_)) => std::thread::sleep(PAUSE),
+            other => return other,
+        }
+    }
+    open(folder)
+}
+
 fn set_aside(folder: &Path) -> io::Result<()> {
     let name = |number: u32| folder.with_file_name(format!("journal-damaged-{number}"));
     let mut number = 1;
@@ -185,7 +197,7 @@ impl CameraJournal {
     pub(crate) fn open(config: &Config, now: OffsetDateTime) -> Result<Self, JournalUnusable> {
         let folder = folder(&config.spool.folder);
         let device = config.identity.device.clone();
-        let (mut journal, damaged) = open(&folder)?;
+        let (mut journal, damaged) = open_patiently(&folder)?;
         let mut events = starting(config, &folder, &journal, damaged, now);
         let inbox = Inbox::read(&folder, &device);
         events.extend(inbox.events.iter().cloned());
@@ -408,6 +420,42 @@ fn append(inner: &Inner, device: &str, mut events: Vec<Event>, tries: u32) -> bo
         std::thread::sleep(AGAIN);
     }
     false
+}
+
+/// Writes down a command given on the camera, before it is carried out; the agent may be running.
+///
+/// # Errors
+/// [`JournalUnusable`]; the command is then not to be carried out.
+pub fn record_command(
+    config: &Config,
+    action: &'static str,
+    subject: &str,
+    now: OffsetDateTime,
+) -> Result<(), JournalUnusable> {
+    let folder = folder(&config.spool.folder);
+    let command = event(&config.identity.device, action, Outcome::Ok, now)
+        .with_detail("by", user())
+        .with_detail("subject", shortened(subject));
+    match open(&folder) {
+        Ok((mut journal, _)) => Ok(journal.append(command).map(drop)?),
+        Err(JournalError::Locked(_)) => {
+            let added = inbox::add(&folder, &command, now);
+            let failed = |source| JournalError::Io {
+                path: folder,
+                source,
+            };
+            Ok(added.map_err(failed)?)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Since when contacts move nothing of the journal below the spool, and why; none while it moves.
+///
+/// # Errors
+/// Those of reading; a note that is not one is an error, too.
+pub(crate) fn stall(spool: &Path) -> io::Result<Option<Stall>> {
+    Stall::read(&folder(spool))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use time::OffsetDateTime;
 
 use crate::config::Config;
 use crate::engines;
-use crate::journal::Stall;
+use crate::journal::{self, Stall};
 use crate::log::{self, Contradiction};
 use crate::trust;
 
@@ -53,7 +53,7 @@ impl Status {
             trust_bundle: trust::known_version(&trust::folder(spool))?,
             log_size: log::newest_size(&log)?,
             contradictions: log::contradictions(&log)?,
-            journal_stalled: Stall::read(spool)?,
+            journal_stalled: journal::stall(spool)?,
             accelerator: engines::last_known(config)?,
         })
     }

@@ -20,6 +20,7 @@ mod problem;
 mod review;
 mod schema;
 mod search;
+mod silence;
 mod units;
 
 use std::path::PathBuf;
@@ -41,15 +42,14 @@ pub use centre_api::{
 pub use device::{Device, DeviceRefused};
 pub use intake::quarantine::{QuarantineError, Quarantined, RELEASABLE};
 pub use intake::scan::ScannerAddress;
-pub use intake::{
-    DiskRoom, GATEWAY_JOURNAL, Intake, Limits, Quota, SilenceError, SilentJournal, UploadError,
-};
+pub use intake::{DiskRoom, Intake, Limits, Quota, UploadError};
 pub use keys::{Keys, Signer};
 pub use metrics::Metrics;
 pub use problem::Problem;
 pub use review::{
     Export, ExportContext, MediumBytes, MediumStream, ProofError, Prove, Review, ReviewError,
 };
+pub use silence::{GATEWAY as GATEWAY_JOURNAL, SilenceError, SilentJournal};
 pub use units::Units;
 
 /// Everything the centre needs from outside.

@@ -13,7 +13,6 @@ use pki::clearance::Clearance;
 use pki::crl::RevocationReason;
 use pki::profile::CaKind;
 use registry::{HolderChange, Revoked};
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -42,10 +41,9 @@ use issue_user::{hint, issue_user};
 
 pub(crate) use files::{reserve, write_new, write_reserved};
 pub(crate) use journal::{GATEWAY_ROLE, as_values, send_journal, take_over};
+use request::{Answer, MAX_MESSAGE};
 pub(crate) use request::{Change, Need, Request, Whose};
 
-/// Longest request or answer; an import of some thousand people fits.
-const MAX_MESSAGE: u64 = 16 << 20;
 /// Requests under way at once; more wait for their turn in the kernel. Orders for certificates share the syncs of the disk
 /// with those that are under way beside them.
 const AT_ONCE: usize = 64;
@@ -53,13 +51,6 @@ const AT_ONCE: usize = 64;
 const ON_ITS_WAY: std::time::Duration = std::time::Duration::from_secs(30);
 /// Pause after a failed accept: without descriptors the next one fails at once, too.
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
-
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Answer {
-    Done(Value),
-    Failed { message: String, hint: String },
-}
 
 /// Carries `request` out, by the running site or by opening the folder.
 pub(crate) async fn ask(args: &SiteArgs, request: Request) -> Outcome<Value> {

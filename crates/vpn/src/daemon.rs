@@ -10,7 +10,7 @@ use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
 use accelerator::Accelerator;
-use audit::journal::{Journal, JournalOptions};
+use audit::journal::Journal;
 use ikev2::CrashSecret;
 use keyhost::secret_file;
 use socket2::SockRef;
@@ -262,7 +262,7 @@ pub async fn start(
     let journal = match &config.audit {
         Some(audit) => {
             let folder = folder.join(&audit.folder);
-            let opened = Journal::open(&folder, journal::ROLE, JournalOptions::default());
+            let opened = Journal::open(&folder, journal::ROLE, journal::options());
             Some(opened.map_err(|error| failed(io::Error::other(error)))?)
         }
         None => None,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
-use audit::journal::Journal;
+use audit::journal::{Journal, JournalOptions};
 use audit::{Actor, Event, MAX_SHIPPED_BYTES, Outcome};
 use time::OffsetDateTime;
 
@@ -19,6 +19,18 @@ pub(crate) use progress::Progress;
 pub(super) const ROLE: &str = "gateway";
 /// Events of one sync at most.
 const BATCH: usize = 256;
+
+/// Bytes of a segment of the journal. What is behind a damaged record in its segment cannot be read, so that segments are
+/// smaller than those of a site.
+const SEGMENT_BYTES: u64 = 4 << 20;
+
+/// How the journal is opened.
+pub(super) fn options() -> JournalOptions {
+    JournalOptions {
+        segment_bytes: SEGMENT_BYTES,
+        ..JournalOptions::default()
+    }
+}
 
 /// Interval between attempts to take events over into the central log.
 const SHIP_AGAIN: Duration = Duration::from_secs(5);

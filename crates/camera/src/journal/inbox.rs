@@ -4,18 +4,16 @@ use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use audit::journal::JournalError;
 use audit::{Actor, Event, JOURNAL_REFUSED, MAX_EVENT_BYTES, Outcome};
 use evidence::digest::Sha256Digest;
 use pki::file;
 use time::OffsetDateTime;
 use untrusted_text::UntrustedText;
 
-use super::{BATCH, JournalUnusable, event, folder, open, shortened, user};
-use crate::config::Config;
-
 /// Folder of the commands, in that of the journal.
 const INBOX: &str = "commands";
+/// Commands taken at once: as many events as one sync has.
+const MAX_COMMANDS: usize = 64;
 
 /// Commands of the inbox, with their files.
 #[derive(Default)]
@@ -30,7 +28,7 @@ impl Inbox {
     pub(super) fn read(folder: &Path, device: &str) -> Self {
         let mut inbox = Self::default();
         for path in files(folder) {
-            if inbox.events.len() >= BATCH {
+            if inbox.events.len() >= MAX_COMMANDS {
                 break;
             }
             match read(&path) {
@@ -100,33 +98,14 @@ fn refused(path: &Path, bytes: &[u8], why: String, device: &str) -> Event {
         .with_detail("content", UntrustedText::from_bytes(bytes).as_str())
 }
 
-/// Writes down a command given on the camera, before it is carried out; the agent may be running.
+/// Adds a command; durable on return.
 ///
 /// # Errors
-/// [`JournalUnusable`]; the command is then not to be carried out.
-pub fn record_command(
-    config: &Config,
-    action: &'static str,
-    subject: &str,
-    now: OffsetDateTime,
-) -> Result<(), JournalUnusable> {
-    let folder = folder(&config.spool.folder);
-    let command = event(&config.identity.device, action, Outcome::Ok, now)
-        .with_detail("by", user())
-        .with_detail("subject", shortened(subject));
-    match open(&folder) {
-        Ok((mut journal, _)) => Ok(journal.append(command).map(drop)?),
-        Err(JournalError::Locked(_)) => {
-            let io = |source| JournalError::Io {
-                path: folder.join(INBOX),
-                source,
-            };
-            fs::create_dir_all(folder.join(INBOX)).map_err(io)?;
-            let name = format!("{}-{}.json", now.unix_timestamp_nanos(), std::process::id());
-            let bytes = command.to_canonical().map_err(JournalError::Event)?;
-            let written = file::write_atomic(&folder.join(INBOX).join(name), &bytes, 0o600);
-            Ok(written.map_err(|error| io(io::Error::other(error)))?)
-        }
-        Err(error) => Err(error.into()),
-    }
+/// An I/O error, or an event that is too large.
+pub(super) fn add(folder: &Path, command: &Event, now: OffsetDateTime) -> io::Result<()> {
+    let inbox = folder.join(INBOX);
+    fs::create_dir_all(&inbox)?;
+    let name = format!("{}-{}.json", now.unix_timestamp_nanos(), std::process::id());
+    let bytes = command.to_canonical().map_err(io::Error::other)?;
+    file::write_atomic(&inbox.join(name), &bytes, 0o600).map_err(io::Error::other)
 }

@@ -26,15 +26,8 @@ fn note(folder: &Path) -> PathBuf {
 }
 
 impl Stall {
-    /// Reads the note below the spool; none while the journal moves.
-    ///
-    /// # Errors
-    /// Those of reading; a note that is not one is an error, too.
-    pub(crate) fn read(spool: &Path) -> io::Result<Option<Self>> {
-        Self::read_in(&super::folder(spool))
-    }
-
-    fn read_in(folder: &Path) -> io::Result<Option<Self>> {
+    /// Reads the note in the folder of the journal; none while the journal moves.
+    pub(super) fn read(folder: &Path) -> io::Result<Option<Self>> {
         match fs::read(note(folder)) {
             Ok(bytes) => Ok(Some(
                 serde_json::from_slice(&bytes).map_err(io::Error::other)?,
@@ -52,7 +45,7 @@ impl Stall {
         now: OffsetDateTime,
     ) -> io::Result<()> {
         // A damaged note is replaced.
-        let before = Self::read_in(folder).unwrap_or_default();
+        let before = Self::read(folder).unwrap_or_default();
         let Some(reason) = refusal else {
             return match fs::remove_file(note(folder)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

@@ -134,6 +134,22 @@ fn command_that_comes_while_others_are_taken_is_not_removed() {
 }
 
 #[test]
+fn agent_starts_although_a_command_has_the_journal_for_a_moment() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = config(folder.path());
+    let (command, _) = open(&super::folder(folder.path())).unwrap();
+    let ends = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        drop(command);
+    });
+    let journal = CameraJournal::open(&config, at(0)).unwrap();
+    ends.join().unwrap();
+    // Another agent keeps it.
+    assert!(CameraJournal::open(&config, at(0)).is_err());
+    journal.close(at(0));
+}
+
+#[test]
 fn event_that_does_not_fit_is_cut_and_blocks_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(folder.path());
@@ -212,7 +228,7 @@ fn stall_is_noted_from_its_first_contact_until_the_journal_moves() {
     let note = |why: Option<&str>, moved, day| {
         let why = why.map(str::to_owned);
         Stall::note(&journal.shared.folder, why, moved, at(day)).unwrap();
-        Stall::read(folder.path()).unwrap()
+        stall(folder.path()).unwrap()
     };
     assert_eq!(note(None, false, 1), None);
     let first = note(Some("a"), false, 2).unwrap();
@@ -222,7 +238,7 @@ fn stall_is_noted_from_its_first_contact_until_the_journal_moves() {
     assert_eq!(note(Some("b"), true, 4).unwrap().since, at(4));
     assert_eq!(note(None, true, 5), None);
     fs::write(journal.shared.folder.join("stalled.json"), "x").unwrap();
-    assert!(Stall::read(folder.path()).is_err());
+    assert!(stall(folder.path()).is_err());
     assert_eq!(note(Some("c"), false, 6).unwrap().since, at(6));
 }
 

@@ -27,9 +27,10 @@ use time::format_description::well_known::Rfc3339;
 
 use super::Intake;
 use super::error::SettleError;
-use super::silence::{self, SilentJournal};
+
 use crate::device::Device;
 use crate::problem::Problem;
+use crate::silence::{self, SilenceError, SilentJournal};
 
 mod record;
 
@@ -274,6 +275,50 @@ impl Intake {
         silence::moved(&mut tx, &silence::of_camera(device), now).await?;
         tx.commit().await.map_err(StoreError::from)?;
         Ok(Taken::Place(place))
+    }
+
+    /// Notes that a record of `source` came.
+    ///
+    /// # Errors
+    /// Failures of the index.
+    pub async fn journal_moved(&self, source: &str, now: OffsetDateTime) -> Result<(), StoreError> {
+        let mut tx = self.inner.sql.write().await?;
+        silence::moved(&mut tx, source, now).await?;
+        tx.commit().await.map_err(StoreError::from)
+    }
+
+    /// Finds journals whose newest record came before `before`.
+    ///
+    /// # Errors
+    /// Failures of the index.
+    pub async fn silent_journals(
+        &self,
+        before: OffsetDateTime,
+    ) -> Result<Vec<SilentJournal>, StoreError> {
+        silence::silent(&self.inner.sql, before).await
+    }
+
+    /// Records new silences in the audit log, and keeps the list for [`Self::known_silent_journals`] and the metrics.
+    ///
+    /// # Errors
+    /// Failures of index and audit log.
+    pub async fn record_silence(
+        &self,
+        journals: Vec<SilentJournal>,
+        now: OffsetDateTime,
+    ) -> Result<(), SilenceError> {
+        let inner = &self.inner;
+        silence::record(&journals, (&inner.sql, &inner.audit, &inner.pool), now).await?;
+        let count = i64::try_from(journals.len()).unwrap_or(i64::MAX);
+        inner.metrics.silent_journals.set(count);
+        inner.journals.set_silent(journals);
+        Ok(())
+    }
+
+    /// The silent journals as last looked for.
+    #[must_use]
+    pub fn known_silent_journals(&self) -> Vec<SilentJournal> {
+        self.inner.journals.silent()
     }
 
     async fn journal_place(&self, device: &str, seq: u64) -> Result<u64, StoreError> {

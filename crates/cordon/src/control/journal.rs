@@ -9,7 +9,7 @@ use audit::{Actor, ActorKind, Event, JOURNAL_REFUSED, RefusedRecord};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-use super::{Answer, MAX_MESSAGE, Request};
+use super::request::{Answer, MAX_MESSAGE, Request};
 use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::site::Site;
 

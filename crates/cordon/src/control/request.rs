@@ -9,6 +9,17 @@ use zeroize::Zeroizing;
 use crate::administration::QuarantineOrder;
 use crate::orders::{Holder, InviteOrder, RequestOrder};
 
+/// Longest request or answer; an import of some thousand people fits.
+pub(super) const MAX_MESSAGE: u64 = 16 << 20;
+
+/// A site's answer to a request.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Answer {
+    Done(serde_json::Value),
+    Failed { message: String, hint: String },
+}
+
 /// What can be asked of a site.
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]

@@ -1,6 +1,5 @@
 use super::*;
 use audit::Leaf;
-use audit::journal::JournalOptions;
 use proptest::prelude::*;
 
 #[test]

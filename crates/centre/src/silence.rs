@@ -3,12 +3,14 @@
 //! A journal has a record each day, also where nothing happens ([`ALIVE`]). So one without a record for longer does not move,
 //! whatever the reason: its owner is away, or what it sends is not taken. The second is worse, as it looks like quiet.
 
-use audit::{Actor, Event, Outcome};
+use std::sync::Arc;
+
+use audit::{Actor, AuditSink, Event, Outcome};
+use pool::Pool;
 use store::sqlx::{self, SqliteConnection};
 use store::{Sql, StoreError};
 use time::{Duration, OffsetDateTime};
 
-use super::Intake;
 use crate::clock::{from_millis, millis};
 
 /// Source of the tunnel daemon's journal.
@@ -53,12 +55,12 @@ impl SilentJournal {
 }
 
 /// The source of a camera's journal.
-pub(super) fn of_camera(device: &str) -> String {
+pub(crate) fn of_camera(device: &str) -> String {
     format!("{CAMERA}{device}")
 }
 
 /// Notes that a record came.
-pub(super) async fn moved(
+pub(crate) async fn moved(
     sql: &mut SqliteConnection,
     source: &str,
     now: OffsetDateTime,
@@ -76,7 +78,10 @@ pub(super) async fn moved(
 
 type Row = (String, i64, bool, Option<i64>);
 
-async fn silent(sql: &Sql, before: OffsetDateTime) -> Result<Vec<SilentJournal>, StoreError> {
+pub(crate) async fn silent(
+    sql: &Sql,
+    before: OffsetDateTime,
+) -> Result<Vec<SilentJournal>, StoreError> {
     let rows: Vec<Row> = sqlx::query_as(
         "SELECT source, moved_at, silent_at IS NOT NULL,
             (SELECT last_seen FROM cameras WHERE 'camera/' || device = source)
@@ -98,66 +103,30 @@ async fn silent(sql: &Sql, before: OffsetDateTime) -> Result<Vec<SilentJournal>,
     Ok(rows.into_iter().map(journal).collect())
 }
 
-impl Intake {
-    /// Notes that a record of `source` came.
-    ///
-    /// # Errors
-    /// Failures of the index.
-    pub async fn journal_moved(&self, source: &str, now: OffsetDateTime) -> Result<(), StoreError> {
-        let mut tx = self.inner.sql.write().await?;
-        moved(&mut tx, source, now).await?;
-        tx.commit().await.map_err(StoreError::from)
+/// Records in the audit log those whose silence is not there yet, once each until they move.
+pub(crate) async fn record(
+    journals: &[SilentJournal],
+    (sql, audit, pool): (&Sql, &Arc<dyn AuditSink>, &Pool),
+    now: OffsetDateTime,
+) -> Result<(), SilenceError> {
+    let new: Vec<&SilentJournal> = journals.iter().filter(|one| !one.is_recorded).collect();
+    let events: Vec<Event> = new.iter().map(|journal| event(journal, now)).collect();
+    if events.is_empty() {
+        return Ok(());
     }
-
-    /// Finds journals whose newest record came before `before`.
-    ///
-    /// # Errors
-    /// Failures of the index.
-    pub async fn silent_journals(
-        &self,
-        before: OffsetDateTime,
-    ) -> Result<Vec<SilentJournal>, StoreError> {
-        silent(&self.inner.sql, before).await
+    let audit = Arc::clone(audit);
+    pool.run(move || audit.record_all(events)).await??;
+    let mut tx = sql.write().await?;
+    for journal in new {
+        sqlx::query("UPDATE journals SET silent_at = ? WHERE source = ? AND moved_at = ?")
+            .bind(millis(now))
+            .bind(&journal.source)
+            .bind(millis(journal.since))
+            .execute(&mut *tx)
+            .await?;
     }
-
-    /// Records in the audit log those whose silence is not there yet, once each until they move, and keeps the list for
-    /// [`Self::known_silent_journals`] and the metrics.
-    ///
-    /// # Errors
-    /// Failures of index and audit log.
-    pub async fn record_silence(
-        &self,
-        journals: Vec<SilentJournal>,
-        now: OffsetDateTime,
-    ) -> Result<(), SilenceError> {
-        let new: Vec<&SilentJournal> = journals.iter().filter(|one| !one.is_recorded).collect();
-        let events: Vec<Event> = new.iter().map(|journal| event(journal, now)).collect();
-        if !events.is_empty() {
-            let audit = self.inner.audit.clone();
-            let recorded = self.inner.pool.run(move || audit.record_all(events)).await;
-            recorded??;
-            let mut tx = self.inner.sql.write().await?;
-            for journal in new {
-                sqlx::query("UPDATE journals SET silent_at = ? WHERE source = ? AND moved_at = ?")
-                    .bind(millis(now))
-                    .bind(&journal.source)
-                    .bind(millis(journal.since))
-                    .execute(&mut *tx)
-                    .await?;
-            }
-            tx.commit().await?;
-        }
-        let count = i64::try_from(journals.len()).unwrap_or(i64::MAX);
-        self.inner.metrics.silent_journals.set(count);
-        self.inner.journals.set_silent(journals);
-        Ok(())
-    }
-
-    /// The silent journals as last looked for.
-    #[must_use]
-    pub fn known_silent_journals(&self) -> Vec<SilentJournal> {
-        self.inner.journals.silent()
-    }
+    tx.commit().await?;
+    Ok(())
 }
 
 fn event(journal: &SilentJournal, now: OffsetDateTime) -> Event {
