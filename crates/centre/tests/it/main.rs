@@ -18,6 +18,7 @@ mod quarantine;
 mod quota;
 mod review;
 mod scanner;
+mod silence;
 mod site;
 mod tus;
 mod verdicts;
