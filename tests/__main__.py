@@ -21,7 +21,7 @@ from tests.runner import main
 # The longest first, so that nothing long is left for the end when they run side by side.
 SUITES = [
     "ike_unique", "ikev2", "ike_vpn", "lab", "export", "vpn", "browser", "ike_keys", "openvpn", "demo", "years", "relying_parties", "ike_eap",
-    "ibc", "tunnel_renewal", "ike_recovery", "ike_tcp", "ike_modes", "ike_workers", "ike_algorithms", "ike_block", "diskfull", "revoked_centre", "insiders", "kill", "issuing_kills",
+    "ibc", "tunnel_renewal", "ike_recovery", "ike_tcp", "ike_modes", "ike_workers", "ike_algorithms", "ike_block", "diskfull", "revoked_centre", "insiders", "poison", "kill", "issuing_kills",
     "ike_hostile", "ike_identities", "ike_check", "ike_setup", "faults", "requests", "profiles", "key_archive", "request_pages", "applicant", "enrolment", "cmp", "acme", "scep", "notices", "authorities", "ceremony", "generations", "generations_kept", "generations_tunnels", "authority_keys",
     "rollback", "upload", "tutorials", "ike_large",
     "scan", "scale", "ocsp",

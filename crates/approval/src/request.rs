@@ -440,7 +440,7 @@ impl Request {
             .with_detail("version", self.version)
             .with_detail("state", self.state.name())
             .with_detail("requester", self.requester.clone())
-            .with_detail("why", self.reason.clone());
+            .with_document("why", &self.reason);
         if let State::Returned { reason } | State::Refused { reason } = &self.state {
             event = event.with_reason(reason.clone());
         }

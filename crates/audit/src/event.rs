@@ -1,5 +1,6 @@
 //! What is recorded: one versioned event, always in its canonical JSON form (RFC 8785).
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -8,6 +9,7 @@ use serde_json::Value;
 use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 use time::{OffsetDateTime, PrimitiveDateTime, UtcOffset};
+use untrusted_text::{UntrustedText, escape_invisible, escape_invisible_in_lines, is_invisible};
 
 /// Version of the event format written by this crate.
 pub const EVENT_VERSION: u32 = 1;
@@ -19,8 +21,10 @@ const AT_FORMAT: &[BorrowedFormatItem<'static>] =
 
 /// One thing that happened: who did what to what, when, with which outcome and why.
 ///
-/// Build it with [`Event::new`] and the `with_*` methods. Keys, passwords and evidence content
-/// never belong in an event: it is kept for ever.
+/// Build it with [`Event::new`] and the `with_*` methods. They escape control and format characters, and so does a journal
+/// with what it writes: no text of an event can forge a line where it is shown. Strings that someone else wrote should come as
+/// [`UntrustedText`](untrusted_text::UntrustedText) nevertheless, so that their escapes cannot be forged.
+/// Keys, passwords and evidence content never belong in an event: it is kept for ever.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Event {
@@ -127,8 +131,8 @@ impl Actor {
     pub fn user(uid: impl Into<String>, name: impl Into<String>) -> Self {
         Self {
             kind: ActorKind::User,
-            id: uid.into(),
-            name: Some(name.into()),
+            id: line(uid.into()),
+            name: Some(line(name.into())),
         }
     }
 
@@ -136,7 +140,7 @@ impl Actor {
     pub fn device(id: impl Into<String>) -> Self {
         Self {
             kind: ActorKind::Device,
-            id: id.into(),
+            id: line(id.into()),
             name: None,
         }
     }
@@ -145,16 +149,17 @@ impl Actor {
     pub fn service(id: impl Into<String>) -> Self {
         Self {
             kind: ActorKind::Service,
-            id: id.into(),
+            id: line(id.into()),
             name: None,
         }
     }
 
-    /// Somebody not identified; `id` is what is known, such as the claimed user id.
-    pub fn unknown(id: impl Into<String>) -> Self {
+    /// Someone who was not identified; `id` is what is known, such as the claimed user id. It is their word, so that its
+    /// escapes cannot be forged.
+    pub fn unknown(id: impl AsRef<str>) -> Self {
         Self {
             kind: ActorKind::Unknown,
-            id: id.into(),
+            id: UntrustedText::new(id.as_ref()).into(),
             name: None,
         }
     }
@@ -174,8 +179,8 @@ impl Event {
             at: to_millisecond(at),
             role: String::new(),
             actor,
-            action: action.into(),
-            resource: resource.into(),
+            action: line(action.into()),
+            resource: line(resource.into()),
             outcome,
             reason: None,
             policies: Vec::new(),
@@ -186,21 +191,34 @@ impl Event {
     /// The same event with the reason, in words for people.
     #[must_use]
     pub fn with_reason(mut self, reason: impl Into<String>) -> Self {
-        self.reason = Some(reason.into());
+        self.reason = Some(line(reason.into()));
         self
     }
 
     /// The same event with the ids of the policies that decided it.
     #[must_use]
     pub fn with_policies(mut self, policies: impl IntoIterator<Item = String>) -> Self {
-        self.policies = policies.into_iter().collect();
+        self.policies = policies.into_iter().map(line).collect();
         self
     }
 
     /// The same event with one more detail; a string, a truth value or a whole number.
     #[must_use]
     pub fn with_detail(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
-        self.details.insert(name.into(), value.into());
+        let value = match value.into() {
+            Value::String(text) => Value::String(line(text)),
+            other => other,
+        };
+        self.details.insert(line(name.into()), value);
+        self
+    }
+
+    /// The same event with a text of several lines as a detail, such as a file that was approved: its line breaks and tabs
+    /// stay, and whoever shows it has to show lines.
+    #[must_use]
+    pub fn with_document(mut self, name: impl Into<String>, text: &str) -> Self {
+        let text = escape_invisible_in_lines(text).into_owned();
+        self.details.insert(line(name.into()), Value::String(text));
         self
     }
 
@@ -236,6 +254,49 @@ impl Event {
         Ok(event)
     }
 
+    /// The same event without control and format characters, also in fields that were set directly. Details keep their line
+    /// breaks, as they may be [documents](Self::with_document).
+    pub(crate) fn escaped(mut self) -> Self {
+        self.map_lines(line);
+        for value in self.details.values_mut() {
+            if let Value::String(text) = value
+                && let Cow::Owned(escaped) = escape_invisible_in_lines(text)
+            {
+                *text = escaped;
+            }
+        }
+        self
+    }
+
+    /// Changes every text but the values of details.
+    pub(crate) fn map_lines(&mut self, change: impl Fn(String) -> String) {
+        let take = |text: &mut String| *text = change(std::mem::take(text));
+        take(&mut self.actor.id);
+        self.actor.name.as_mut().map(take);
+        take(&mut self.action);
+        take(&mut self.resource);
+        self.reason.as_mut().map(take);
+        self.policies.iter_mut().for_each(take);
+        let details = std::mem::take(&mut self.details).into_iter();
+        self.details = details.map(|(name, value)| (change(name), value)).collect();
+    }
+
+    /// Tells whether a text has control or format characters, as records of earlier versions may. Line breaks of
+    /// [documents](Self::with_document) count, too.
+    #[must_use]
+    pub fn has_invisible_text(&self) -> bool {
+        let texts = [&self.actor.id, &self.action, &self.resource].into_iter();
+        let details = self.details.iter();
+        let details = details.flat_map(|(name, value)| [Some(name.as_str()), value.as_str()]);
+        texts
+            .chain(&self.actor.name)
+            .chain(&self.reason)
+            .chain(&self.policies)
+            .map(String::as_str)
+            .chain(details.flatten())
+            .any(|text| text.chars().any(is_invisible))
+    }
+
     pub(crate) fn check_values(&self) -> Result<(), EventError> {
         if !(0..=9999).contains(&self.at.to_offset(UtcOffset::UTC).year()) {
             return Err(EventError::UnsuitableTime);
@@ -247,8 +308,16 @@ impl Event {
     }
 }
 
+/// Text of an event, which is one line wherever it is shown.
+fn line(text: String) -> String {
+    match escape_invisible(&text) {
+        Cow::Borrowed(_) => text,
+        Cow::Owned(escaped) => escaped,
+    }
+}
+
 /// RFC 8785 writes numbers as IEEE 754 doubles, which hold whole numbers exactly up to 2^53.
-fn suitable(value: &Value) -> bool {
+pub(crate) fn suitable(value: &Value) -> bool {
     const EXACT: u64 = 1 << 53;
     match value {
         Value::Bool(_) | Value::String(_) => true,
@@ -271,7 +340,7 @@ fn write_at<S: Serializer>(at: &OffsetDateTime, serializer: S) -> Result<S::Ok, 
 }
 
 fn read_at<'de, D: Deserializer<'de>>(deserializer: D) -> Result<OffsetDateTime, D::Error> {
-    let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+    let text = Cow::<'de, str>::deserialize(deserializer)?;
     PrimitiveDateTime::parse(&text, AT_FORMAT)
         .map(PrimitiveDateTime::assume_utc)
         .map_err(serde::de::Error::custom)
@@ -341,6 +410,54 @@ mod tests {
             large.to_canonical(),
             Err(EventError::TooLarge(n)) if n == MAX_EVENT_BYTES + 1
         ));
+    }
+
+    #[test]
+    fn text_of_an_event_is_one_line() {
+        let hostile = "x\u{85}y\nz\u{202e}";
+        let shown = r"x\u{85}y\u{a}z\u{202e}";
+        let at = datetime!(2026-11-21 10:00 UTC);
+        let actor = Actor::user(hostile, hostile);
+        let event = Event::new(at, actor, hostile, hostile, Outcome::Deny)
+            .with_reason(hostile)
+            .with_policies([hostile.to_owned()])
+            .with_detail(hostile, hostile);
+        assert!(!event.has_invisible_text());
+        assert_eq!(
+            (event.actor.id.as_str(), event.actor.name.as_deref()),
+            (shown, Some(shown))
+        );
+        assert_eq!(
+            (event.action.as_str(), event.resource.as_str()),
+            (shown, shown)
+        );
+        assert_eq!(event.reason.as_deref(), Some(shown));
+        assert_eq!(event.policies, [shown]);
+        assert_eq!(event.details[shown], shown);
+        for actor in [
+            Actor::device(hostile),
+            Actor::service(hostile),
+            Actor::unknown(hostile),
+        ] {
+            assert_eq!(actor.id, shown);
+        }
+    }
+
+    #[test]
+    fn document_keeps_its_line_breaks_only() {
+        let event = sample().with_document("definition", "a = 1\r\n\tb\u{85}");
+        assert_eq!(event.details["definition"], "a = 1\r\n\tb\\u{85}");
+        assert_eq!(event.clone().escaped(), event);
+    }
+
+    #[test]
+    fn field_that_was_set_directly_is_escaped_on_the_way_to_a_journal() {
+        let mut event = sample();
+        event.reason = Some("a\u{85}b".to_owned());
+        assert!(event.has_invisible_text());
+        let escaped = event.escaped();
+        assert_eq!(escaped.reason.as_deref(), Some(r"a\u{85}b"));
+        assert!(!escaped.has_invisible_text());
     }
 
     #[test]

@@ -323,6 +323,20 @@ impl Journal {
         Ok(firsts.get(excess).copied().unwrap_or(self.last_seq + 1))
     }
 
+    /// First number after `seq` at which the journal can be read again if the record `seq` cannot: where the next segment
+    /// begins. If there is none, one begins for what is written from now on.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn resume_after(&mut self, seq: u64) -> Result<u64, JournalError> {
+        let next = segment::list(&self.dir)?;
+        if let Some(next) = next.into_iter().find(|first| *first > seq) {
+            return Ok(next);
+        }
+        self.rotate()?;
+        Ok(self.last_seq + 1)
+    }
+
     /// Tells whether it has records that were written with a key.
     pub(crate) fn has_authenticated(&self) -> Result<bool, JournalError> {
         for first in segment::list(&self.dir)? {

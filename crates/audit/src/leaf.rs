@@ -30,8 +30,10 @@ impl Leaf {
         role: &str,
         seq: u64,
         prev: &Hash,
-        mut event: Event,
+        event: Event,
     ) -> Result<Vec<u8>, EventError> {
+        // Fields are public: whatever was set directly is escaped here, before it is hashed.
+        let mut event = event.escaped();
         role.clone_into(&mut event.role);
         // Checked here, so that whatever is in a journal can be read back.
         event.to_canonical()?;

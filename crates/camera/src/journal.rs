@@ -19,18 +19,22 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use audit::journal::{Journal, JournalError, JournalOptions};
-use audit::{Actor, Event, Outcome, RepeatBounds, Repeats};
+use audit::{Actor, Event, MAX_SHIPPED_BYTES, Outcome, RepeatBounds, Repeats};
 use evidence::digest::{Sha256, Sha256Digest};
 use pki::file;
 use time::OffsetDateTime;
 
 use crate::config::Config;
 use crate::events::CameraEvent;
+use inbox::Inbox;
 
+mod inbox;
 mod shipping;
+mod stall;
 mod told;
 
 pub(crate) use shipping::ship;
+pub use stall::Stall;
 
 const ROLE: &str = "camera";
 /// Room of the journal: so many segments of so many bytes.
@@ -40,6 +44,9 @@ const SEGMENT_BYTES: u64 = 256 * 1024;
 const WAITING: usize = 1024;
 /// Events of one sync at most.
 const BATCH: usize = 64;
+/// Time without an event after which one is written, so that the site can tell a quiet camera from one whose journal does not
+/// move.
+const ALIVE: Duration = Duration::from_hours(24);
 /// Pause before the disk is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Events of one kind that are written one by one; a disk that fails must not fill the journal.
@@ -54,8 +61,6 @@ const ASIDE: u32 = 8;
 const MAX_REASON: usize = 1024;
 /// File with the hash of the settings at the last start.
 const SETTINGS: &str = "settings.sha256";
-/// Commands that were given while the agent ran.
-const INBOX: &str = "commands";
 
 /// Why there is no journal.
 #[derive(Debug, thiserror::Error)]
@@ -81,6 +86,8 @@ struct Inner {
     last: AtomicU64,
     shipped: AtomicU64,
     lost: AtomicU64,
+    /// Where the journal is.
+    folder: PathBuf,
 }
 
 impl Inner {
@@ -113,6 +120,19 @@ fn open(folder: &Path) -> Result<(Journal, bool), JournalError> {
         }
         other => Ok((other?, false)),
     }
+}
+
+/// Opens it for the agent: a command that was given at the same moment has the journal for an instant only.
+fn open_patiently(folder: &Path) -> Result<(Journal, bool), JournalError> {
+    const ATTEMPTS: usize = 20;
+    const PAUSE: Duration = Duration::from_millis(100);
+    for _ in 1..ATTEMPTS {
+        match open(folder) {
+            Err(JournalError::Locked(_)) => std::thread::sleep(PAUSE),
+            other => return other,
+        }
+    }
+    open(folder)
 }
 
 fn set_aside(folder: &Path) -> io::Result<()> {
@@ -177,11 +197,12 @@ impl CameraJournal {
     pub(crate) fn open(config: &Config, now: OffsetDateTime) -> Result<Self, JournalUnusable> {
         let folder = folder(&config.spool.folder);
         let device = config.identity.device.clone();
-        let (mut journal, damaged) = open(&folder)?;
+        let (mut journal, damaged) = open_patiently(&folder)?;
         let mut events = starting(config, &folder, &journal, damaged, now);
-        events.extend(inbox(&folder, &device));
-        journal.append_batch(events)?;
-        forget_inbox(&folder);
+        let inbox = Inbox::read(&folder, &device);
+        events.extend(inbox.events.iter().cloned());
+        journal.append_batch(fitted(events))?;
+        inbox.remove();
         let hash = settings_hash(config).to_string();
         if let Err(error) = file::write_atomic(&folder.join(SETTINGS), hash.as_bytes(), 0o600) {
             tracing::warn!(%error, "the hash of the settings is not kept");
@@ -192,6 +213,7 @@ impl CameraJournal {
             journal: Mutex::new(journal),
             shipped: AtomicU64::new(shipped),
             lost: AtomicU64::new(0),
+            folder: folder.clone(),
         });
         let (queue, waiting) = mpsc::sync_channel(WAITING);
         let (at, of) = (Arc::clone(&shared), device.clone());
@@ -326,18 +348,18 @@ fn newest_time(journal: &Journal) -> Option<OffsetDateTime> {
 /// Writes events until there are no more.
 fn write(inner: &Inner, device: &str, folder: &Path, waiting: &Receiver<Event>) {
     const INBOX_EVERY: Duration = Duration::from_secs(5);
+    let mut last_event = Instant::now();
     loop {
-        let mut events = inbox(folder, device);
-        let from_inbox = !events.is_empty();
+        let inbox = Inbox::read(folder, device);
+        let mut events = inbox.events.clone();
         match waiting.recv_timeout(INBOX_EVERY) {
             Ok(event) => events.push(event),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
-                // What came while this waited.
-                events = inbox(folder, device);
-                if !events.is_empty() {
-                    append(inner, device, events, 3);
-                    forget_inbox(folder);
+                // Commands that came while this waited are taken, too.
+                let inbox = Inbox::read(folder, device);
+                if !inbox.events.is_empty() && append(inner, device, inbox.events.clone(), 3) {
+                    inbox.remove();
                 }
                 return;
             }
@@ -347,10 +369,23 @@ fn write(inner: &Inner, device: &str, folder: &Path, waiting: &Receiver<Event>) 
         {
             events.push(event);
         }
-        if !events.is_empty() && append(inner, device, events, u32::MAX) && from_inbox {
-            forget_inbox(folder);
+        if events.is_empty() && last_event.elapsed() >= ALIVE {
+            let now = OffsetDateTime::now_utc();
+            events.push(event(device, "camera.alive", Outcome::Ok, now));
+        }
+        if !events.is_empty() {
+            last_event = Instant::now();
+        }
+        if !events.is_empty() && append(inner, device, events, u32::MAX) {
+            inbox.remove();
         }
     }
+}
+
+/// Events in a form that the journal and the site take: one that did not fit would be tried for ever.
+fn fitted(events: Vec<Event>) -> Vec<Event> {
+    let fitted = |event: Event| event.fitted(MAX_SHIPPED_BYTES);
+    events.into_iter().map(fitted).collect()
 }
 
 /// Writes events, trying so many times.
@@ -361,6 +396,7 @@ fn append(inner: &Inner, device: &str, mut events: Vec<Event>, tries: u32) -> bo
         let more = event(device, "camera.journal-lost", Outcome::Fail, now);
         events.push(more.with_detail("count", lost));
     }
+    let events = fitted(events);
     for attempt in 0..tries {
         let mut journal = inner.journal();
         let written = journal
@@ -403,48 +439,23 @@ pub fn record_command(
     match open(&folder) {
         Ok((mut journal, _)) => Ok(journal.append(command).map(drop)?),
         Err(JournalError::Locked(_)) => {
-            let io = |source| JournalError::Io {
-                path: folder.join(INBOX),
+            let added = inbox::add(&folder, &command, now);
+            let failed = |source| JournalError::Io {
+                path: folder,
                 source,
             };
-            fs::create_dir_all(folder.join(INBOX)).map_err(io)?;
-            let name = format!("{}-{}.json", now.unix_timestamp_nanos(), std::process::id());
-            let bytes = command.to_canonical().map_err(JournalError::Event)?;
-            let written = file::write_atomic(&folder.join(INBOX).join(name), &bytes, 0o600);
-            Ok(written.map_err(|error| io(io::Error::other(error)))?)
+            Ok(added.map_err(failed)?)
         }
         Err(error) => Err(error.into()),
     }
 }
 
-fn inbox_files(folder: &Path) -> Vec<PathBuf> {
-    let Ok(items) = fs::read_dir(folder.join(INBOX)) else {
-        return Vec::new();
-    };
-    let mut files: Vec<PathBuf> = items.flatten().map(|item| item.path()).collect();
-    files.retain(|path| path.extension().is_some_and(|e| e == "json"));
-    files.sort();
-    files.truncate(BATCH);
-    files
-}
-
-/// Commands that were written down while another process had the journal.
-fn inbox(folder: &Path, device: &str) -> Vec<Event> {
-    let read = |path: PathBuf| {
-        let event = Event::from_canonical(&fs::read(path).ok()?).ok()?;
-        let ours = event.action.starts_with("camera.") && event.actor.id == device;
-        ours.then_some(event)
-    };
-    inbox_files(folder).into_iter().filter_map(read).collect()
-}
-
-/// Removes what [`inbox`] gave. A crash before it has a command in the journal twice, with one time.
-fn forget_inbox(folder: &Path) {
-    for path in inbox_files(folder) {
-        if let Err(error) = fs::remove_file(&path) {
-            tracing::warn!(%error, "a command stays in the inbox of the journal");
-        }
-    }
+/// Since when contacts move nothing of the journal below the spool, and why; none while it moves.
+///
+/// # Errors
+/// Those of reading; a note that is not one is an error, too.
+pub(crate) fn stall(spool: &Path) -> io::Result<Option<Stall>> {
+    Stall::read(&folder(spool))
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ pub use config::{
 pub use enrol::EnrolError;
 pub use events::{CameraEvent, EventSink, NoEvents};
 pub use identity::{Identity, IdentityError};
-pub use journal::{JournalUnusable, record_command};
+pub use journal::{JournalUnusable, Stall, record_command};
 pub use log::Contradiction;
 pub use metrics::{BearerSnapshot, Metrics, Snapshot};
 pub use status::Status;

@@ -25,6 +25,7 @@ use time::OffsetDateTime;
 use x509_cert::der::Encode as _;
 
 use crate::transport::{Connection, TransportError, body};
+use pki::name::shown;
 
 /// Path of the site's lists.
 const PATH: &str = "/intake/v1/revocation";
@@ -272,7 +273,7 @@ impl Revocation {
             tracing::warn!(%error, "a revocation is not kept");
         }
         Err(PathError::RevokedByOcsp {
-            subject: tbs.subject.to_string(),
+            subject: shown(&tbs.subject),
             at,
         })
     }

@@ -10,6 +10,7 @@ use time::OffsetDateTime;
 
 use crate::config::Config;
 use crate::engines;
+use crate::journal::{self, Stall};
 use crate::log::{self, Contradiction};
 use crate::trust;
 
@@ -30,6 +31,8 @@ pub struct Status {
     pub log_size: Option<u64>,
     /// Contradictions of the centre's audit log that no person has accepted.
     pub contradictions: Vec<Contradiction>,
+    /// Since when contacts move nothing of the camera's journal, and why.
+    pub journal_stalled: Option<Stall>,
     /// The crypto device, as the agent last knew it; none where the configuration names none.
     pub accelerator: Option<accelerator::Status>,
 }
@@ -50,6 +53,7 @@ impl Status {
             trust_bundle: trust::known_version(&trust::folder(spool))?,
             log_size: log::newest_size(&log)?,
             contradictions: log::contradictions(&log)?,
+            journal_stalled: journal::stall(spool)?,
             accelerator: engines::last_known(config)?,
         })
     }
@@ -59,6 +63,7 @@ impl Status {
     pub fn needs_attention(&self, now: OffsetDateTime) -> bool {
         !self.contradictions.is_empty()
             || self.damaged_blocks > 0
+            || self.journal_stalled.is_some()
             || self.certificate_until.is_some_and(|end| end < now)
     }
 

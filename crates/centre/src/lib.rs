@@ -21,6 +21,7 @@ mod quarantine;
 mod review;
 mod schema;
 mod search;
+mod silence;
 mod units;
 
 use std::path::PathBuf;
@@ -53,6 +54,7 @@ pub use quarantine::{
 pub use review::{
     Export, ExportContext, MediumBytes, MediumStream, ProofError, Prove, Review, ReviewError,
 };
+pub use silence::{GATEWAY as GATEWAY_JOURNAL, SilenceError, SilentJournal};
 pub use units::Units;
 
 /// Everything the centre needs from outside.

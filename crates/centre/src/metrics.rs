@@ -23,6 +23,8 @@ pub struct Metrics {
     pub quarantine_blocks: Gauge,
     /// Their bytes.
     pub quarantine_bytes: Gauge,
+    /// Journals of cameras and gateways without a record for too long.
+    pub silent_journals: Gauge,
     /// Uploads refused because a share is used up, by reason.
     pub refused: Family<Vec<(&'static str, &'static str)>, Counter>,
 }
@@ -61,6 +63,11 @@ impl Metrics {
             "quarantine_bytes",
             "Bytes of the blocks in quarantine",
             self.quarantine_bytes.clone(),
+        );
+        registry.register(
+            "silent_journals",
+            "Journals of cameras and gateways without a record for too long",
+            self.silent_journals.clone(),
         );
         registry.register(
             "uploads_refused",

@@ -11,6 +11,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     QUARANTINE,
     COUNTERS,
     CAMERA_JOURNALS,
+    JOURNALS,
 ];
 
 const FIRST: Migration = Migration {
@@ -130,6 +131,21 @@ CREATE TABLE camera_journal (
     log_index   INTEGER,               -- NULL until the audit log has answered
     PRIMARY KEY (device, seq)
 ) STRICT, WITHOUT ROWID;
+",
+};
+
+const JOURNALS: Migration = Migration {
+    version: 6,
+    sql: "
+-- Journals that have ever brought a record: camera/NAME, or tunnel/journal for the gateway.
+CREATE TABLE journals (
+    source    TEXT PRIMARY KEY,
+    moved_at  INTEGER NOT NULL,        -- when the newest record came
+    silent_at INTEGER                  -- when its silence was recorded; NULL while it moves
+) STRICT, WITHOUT ROWID;
+-- When their last record came is not known: their time begins now.
+INSERT INTO journals
+    SELECT 'camera/' || device, unixepoch() * 1000, NULL FROM camera_journal GROUP BY device;
 ",
 };
 

@@ -2,7 +2,7 @@
 
 use error_report::Report;
 
-use crate::output::visible;
+use crate::output::{json_line, visible};
 use std::fmt;
 use std::io::ErrorKind;
 use std::process::ExitCode;
@@ -90,7 +90,7 @@ impl Failure {
                 "to_do": self.hint,
                 "exit_code": self.code,
             });
-            eprintln!("{object}");
+            eprintln!("{}", json_line(&object));
         } else {
             eprintln!("{program}: {}", visible(&self.message()));
             eprintln!("  to do: {}", visible(&self.hint));

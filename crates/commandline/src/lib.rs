@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod failure;
+mod logging;
 mod output;
 mod passphrase;
 mod place;
@@ -12,10 +13,10 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::EnvFilter;
 
 pub use failure::{Failure, OrHint, Outcome};
-pub use output::{OutputArgs, field, list, print, read_text, text, visible, write_out};
+pub use logging::start_logging;
+pub use output::{OutputArgs, field, json_line, list, print, read_text, text, visible, write_out};
 pub use passphrase::{is_there, passphrase};
 pub use place::place;
 
@@ -50,22 +51,6 @@ pub fn main<C>(
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(program, json),
     }
-}
-
-/// Logs go to standard error, so that standard output is the result and nothing else.
-///
-/// # Errors
-/// Wrong usage where `filter` is none.
-pub fn start_logging(filter: &str) -> Outcome {
-    let filter = EnvFilter::try_new(filter)
-        .map_err(|e| Failure::usage(format!("--log: {e}"), "use for instance --log info"))?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
-        .with_target(false)
-        .init();
-    Ok(())
 }
 
 /// Cancels `stop` on SIGTERM, SIGINT or SIGHUP.

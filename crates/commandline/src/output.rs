@@ -4,6 +4,7 @@ use std::io::{Read, Write as _};
 use std::path::Path;
 
 use serde_json::Value;
+use untrusted_text::{escape_invisible, is_invisible};
 use zeroize::Zeroizing;
 
 use crate::{Failure, OrHint as _, Outcome};
@@ -31,7 +32,7 @@ pub struct OutputArgs {
 /// Prints a result: text for people, or one JSON object.
 pub fn print(json: bool, value: &Value, text: &str) -> Outcome {
     let mut line = if json {
-        value.to_string()
+        json_line(value)
     } else {
         // What others wrote must not move the cursor or change colours.
         text.trim_end()
@@ -44,20 +45,29 @@ pub fn print(json: bool, value: &Value, text: &str) -> Outcome {
     write_out(line.as_bytes())
 }
 
-/// Writes control characters, and the invisible ones that make a text read as another, as escapes.
+/// Writes control and format characters as escapes, so that a line of a terminal stays one line and reads as it is.
+#[must_use]
 pub fn visible(text: &str) -> String {
-    let unsafe_in_terminals = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
-    };
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        match unsafe_in_terminals(c) {
-            true => shown.extend(c.escape_unicode()),
-            false => shown.push(c),
+    escape_invisible(text).into_owned()
+}
+
+/// JSON on one line, with the escapes of JSON for what a terminal would not show.
+///
+/// Outside of strings JSON has no such characters, so replacing them everywhere changes no value.
+#[must_use]
+pub fn json_line(value: &Value) -> String {
+    let mut line = String::new();
+    for c in value.to_string().chars() {
+        if is_invisible(c) {
+            let mut units = [0; 2];
+            for unit in c.encode_utf16(&mut units) {
+                line += &format!("\\u{unit:04x}");
+            }
+        } else {
+            line.push(c);
         }
     }
-    shown
+    line
 }
 
 /// The text in field `name` of an answer; empty when there is none.
@@ -108,13 +118,22 @@ pub fn read_text(path: &Path) -> Outcome<Zeroizing<String>> {
 
 #[cfg(test)]
 mod tests {
-    use super::visible;
+    use super::{json_line, visible};
 
     #[test]
     fn escapes_of_terminals_and_directions_are_shown() {
         let text = "\u{1b}[2K\rgood\u{202e}\n";
         assert_eq!(visible(text), "\\u{1b}[2K\\u{d}good\\u{202e}\\u{a}");
         assert_eq!(visible("Žofia, 88 km/h ✓"), "Žofia, 88 km/h ✓");
+    }
+
+    #[test]
+    fn json_on_a_terminal_has_escapes_and_the_same_value() {
+        let value = serde_json::json!({ "name": "a\n\u{85}\u{202e}\u{e0041}č" });
+        let line = json_line(&value);
+        assert_eq!(line, r#"{"name":"a\n\u0085\u202e\udb40\udc41č"}"#);
+        let read: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(read, value);
     }
 
     #[test]

@@ -76,6 +76,12 @@ fn status(config: &Config, json: bool) -> Outcome {
     for line in status.accelerator.iter().flat_map(|one| one.lines()) {
         text.push_str(&format!("\n{line}"));
     }
+    if let Some(stall) = &status.journal_stalled {
+        text.push_str(&format!(
+            "\nproblem         the journal does not move since {}: {}",
+            stall.since, stall.reason
+        ));
+    }
     for contradiction in &status.contradictions {
         text.push_str(&format!(
             "\nproblem         {}: {}",

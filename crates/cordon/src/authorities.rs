@@ -30,7 +30,7 @@ pub(crate) fn list(site: &Site, now: OffsetDateTime) -> Value {
             "kind": record.id.kind().name(),
             "generation": record.id.generation(),
             "state": record.state.name(),
-            "subject": record.certificate.tbs_certificate.subject.to_string(),
+            "subject": pki::name::shown(&record.certificate.tbs_certificate.subject),
             "serial": pki::cert::serial_hex(&record.certificate),
             "not_before": rfc3339(begin),
             "not_after": rfc3339(end),

@@ -18,6 +18,8 @@ use crate::failure::{Failure, OrHint as _, Outcome};
 
 /// Bytes of a configuration file at most; our choice.
 const MAX_TEXT: u64 = 1 << 20;
+/// Hours without a record after which a journal may count as silent: more than a day, as one comes each day; a year at most.
+const SILENCE_HOURS: (u16, u16) = (26, 8760);
 /// Longest grace for renewals after a certificate's end.
 const MAX_GRACE_DAYS: u32 = 365;
 /// A weekend, as [`centre::DESTRUCTION_DELAY`].
@@ -182,6 +184,8 @@ pub(crate) struct Intake {
     pub(crate) reserved_bytes: u64,
     /// Hours between the second person's word and the earliest destruction of a block in quarantine.
     pub(crate) destroy_after_hours: NonZeroU16,
+    /// Hours without a record after which the journal of a camera or gateway counts as silent. They write one a day at least.
+    pub(crate) journal_silence_hours: u16,
     /// clamd: a socket's path or `host:port`; empty means no scan.
     pub(crate) clamd: String,
 }
@@ -266,6 +270,8 @@ impl Default for Intake {
             max_quarantined_blocks: quota.quarantined_blocks,
             reserved_bytes: quota.reserved_bytes,
             destroy_after_hours: DESTROY_AFTER_HOURS,
+            // Three records missed: a camera may be without its network over a weekend.
+            journal_silence_hours: 72,
             clamd: String::new(),
         }
     }
@@ -379,6 +385,11 @@ impl Config {
         }
         if let Some(mistake) = self.keys.mistake() {
             return Some(mistake);
+        }
+        let (least, most) = SILENCE_HOURS;
+        if !(least..=most).contains(&self.intake.journal_silence_hours) {
+            let problem = format!("must be {least} to {most}: a journal has a record a day");
+            return Some(("intake.journal_silence_hours", problem));
         }
         if self.enrolment.expired_grace_days > MAX_GRACE_DAYS {
             let problem = format!("must be at most {MAX_GRACE_DAYS}, a certificate's life");

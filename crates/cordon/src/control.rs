@@ -13,7 +13,6 @@ use pki::clearance::Clearance;
 use pki::crl::RevocationReason;
 use pki::profile::CaKind;
 use registry::{HolderChange, Revoked};
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -34,16 +33,17 @@ use crate::{administration, authorities};
 
 mod files;
 mod issue_user;
+mod journal;
 mod request;
 
 pub(crate) use issue_user::rfc3339;
 use issue_user::{hint, issue_user};
 
 pub(crate) use files::{reserve, write_new, write_reserved};
+pub(crate) use journal::{GATEWAY_ROLE, as_values, send_journal, take_over};
+use request::{Answer, MAX_MESSAGE};
 pub(crate) use request::{Change, Question, Request, Whose};
 
-/// Longest request or answer; an import of some thousand people fits.
-const MAX_MESSAGE: u64 = 16 << 20;
 /// Requests under way at once; more wait for their turn in the kernel. Orders for certificates share the syncs of the disk
 /// with those that are under way beside them.
 const AT_ONCE: usize = 64;
@@ -51,13 +51,6 @@ const AT_ONCE: usize = 64;
 const ON_ITS_WAY: std::time::Duration = std::time::Duration::from_secs(30);
 /// Pause after a failed accept: without descriptors the next one fails at once, too.
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
-
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Answer {
-    Done(Value),
-    Failed { message: String, hint: String },
-}
 
 /// Carries `request` out, by the running site or by opening the folder.
 pub(crate) async fn ask(args: &SiteArgs, request: Request) -> Outcome<Value> {
@@ -305,7 +298,7 @@ pub(crate) async fn execute(site: &Site, request: Request, giver: &Giver) -> Out
             serde_json::to_value(trust).or_hint("cannot write the trust file", "report this")
         }
         Request::Openvpn(request) => crate::openvpn::issue(site, request, who.clone(), now).await,
-        Request::Journal { first, events } => journal(site, first, events).await,
+        Request::Journal { first, events } => journal::record(site, first, events).await,
         Request::RenewAuthorities { root_passphrase } => {
             authorities::renew(site, root_passphrase, who.clone(), now).await
         }
@@ -331,6 +324,7 @@ pub(crate) async fn execute(site: &Site, request: Request, giver: &Giver) -> Out
         Request::RefusedDevices => crate::openvpn::refused_devices(site).await,
         Request::Standings { serials } => crate::openvpn::standings(site, &serials).await,
         Request::Status => {
+            crate::silence::look(site, now).await?;
             let health = crate::renewal::health(site, now);
             Ok(json!({
                 "problems": health.problems,
@@ -342,91 +336,6 @@ pub(crate) async fn execute(site: &Site, request: Request, giver: &Giver) -> Out
             "crl_pem": site.crls_pem().concat(),
             "root_pem": site.root_pem()?,
         })),
-    }
-}
-
-/// Who has the daemon's events in the central log.
-pub(crate) const GATEWAY_ROLE: &str = "gateway";
-
-/// Records a tunnel daemon's events, each with its number there, so that one that comes twice can be told.
-///
-/// # Errors
-/// For the operator of the daemon.
-pub(crate) fn take_over(
-    log: &dyn audit::AuditSink,
-    first: u64,
-    events: Vec<audit::Event>,
-) -> Result<u64, String> {
-    if events.is_empty() || !events.iter().all(is_of_a_tunnel) {
-        return Err("these are no events of tunnels".to_owned());
-    }
-    let numbered = (first..).zip(events);
-    let numbered = numbered.map(|(number, event)| event.with_detail("journal_seq", number));
-    let recorded = log.record_all(numbered.collect());
-    let last = recorded.map_err(|error| error.to_string())?.pop();
-    last.map(|last| last.leaf_index)
-        .ok_or_else(|| "nothing was recorded".to_owned())
-}
-
-/// Whether a tunnel daemon may have an event recorded: whoever reaches the socket can claim to be one, but not to be a
-/// person, nor write more than one line.
-fn is_of_a_tunnel(event: &audit::Event) -> bool {
-    let line = |text: &str| !text.chars().any(char::is_control);
-    let word = |c: char| c.is_ascii_lowercase() || c == '-';
-    let action = event.action.strip_prefix("tunnel.");
-    action.is_some_and(|action| action.chars().all(word))
-        && event.actor.kind != audit::ActorKind::User
-        && line(&event.actor.id)
-        && line(&event.resource)
-        && event.reason.as_deref().is_none_or(line)
-}
-
-async fn journal(site: &Site, first: u64, events: Vec<audit::Event>) -> Outcome<Value> {
-    let log = site.audit.role(GATEWAY_ROLE);
-    let log = log.or_hint("cannot open the gateway's journal", "check the disk")?;
-    let taken = site
-        .audit_pool
-        .run(move || take_over(&log, first, events))
-        .await;
-    let taken = taken.or_hint("cannot record the events", "see the log")?;
-    let failed = |error| Failure::new(anyhow::anyhow!("{error}"), "see the log of the site");
-    Ok(json!({ "leaf_index": taken.map_err(failed)? }))
-}
-
-/// Sends a tunnel daemon's events to the running site and gives the place of the last in its log. Waits
-/// for the answer.
-///
-/// # Errors
-/// For the operator of the daemon.
-pub(crate) fn send_journal(
-    data: &Path,
-    first: u64,
-    events: Vec<audit::Event>,
-) -> Result<u64, String> {
-    use std::io::{Read as _, Write as _};
-    const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
-    let socket = Site::control_socket(data);
-    let shown = socket.display();
-    let mut line = serde_json::to_vec(&Request::Journal { first, events })
-        .map_err(|error| error.to_string())?;
-    line.push(b'\n');
-    let talk = || -> std::io::Result<Vec<u8>> {
-        let mut stream = std::os::unix::net::UnixStream::connect(&socket)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        stream.write_all(&line)?;
-        let mut answer = Vec::new();
-        stream.take(MAX_MESSAGE).read_to_end(&mut answer)?;
-        Ok(answer)
-    };
-    let answer = talk().map_err(|error| format!("{shown}: {error}"))?;
-    match serde_json::from_slice(&answer) {
-        Ok(Answer::Done(value)) => {
-            let place = value.get("leaf_index").and_then(Value::as_u64);
-            place.ok_or_else(|| format!("{shown}: an answer without a place"))
-        }
-        Ok(Answer::Failed { message, .. }) => Err(format!("{shown}: {message}")),
-        Err(error) => Err(format!("{shown}: {error}")),
     }
 }
 

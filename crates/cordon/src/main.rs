@@ -42,6 +42,7 @@ mod renewal;
 mod request_session;
 mod rights;
 mod settings;
+mod silence;
 mod site;
 mod trust_bundle;
 mod uninterrupted;

@@ -178,6 +178,7 @@ pub(crate) fn health(site: &Site, now: OffsetDateTime) -> Health {
     health.warnings.extend(unused);
     let room = centre::DiskRoom::of(&site.data, site.config.intake.reserved_bytes);
     assess_disk(room, &mut health);
+    crate::silence::assess(&site.centre.intake().known_silent_journals(), &mut health);
     health
 }
 

@@ -136,6 +136,7 @@ impl Running {
         tasks.spawn(housekeeping(site.clone(), gate, stop.clone()));
         tasks.spawn(crate::clock::follow(site.clone(), stop.clone()));
         tasks.spawn(renewal::run(site.clone(), stop.clone()));
+        tasks.spawn(crate::silence::follow(site.clone(), stop.clone()));
         tasks.spawn(databases::watch(site.clone(), stop.clone()));
         let commands = control::listen(site)?;
         tasks.spawn(control::serve(site.clone(), commands, stop.clone()));

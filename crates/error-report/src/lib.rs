@@ -14,10 +14,12 @@
 use std::error::Error;
 use std::fmt;
 
+use untrusted_text::escape_invisible;
+
 /// An error with its causes on one line, from the outermost inwards.
 ///
 /// A cause that the text already has (some libraries repeat theirs) is not said twice, and line breaks
-/// become spaces: an event or a line of a log is one line.
+/// become spaces, and other control and format characters become escapes: an event or a line of a log is one line.
 #[derive(Clone, Copy, Debug)]
 pub struct Report<'a>(pub &'a dyn Error);
 
@@ -33,7 +35,7 @@ impl fmt::Display for Report<'_> {
             }
             cause = error.source();
         }
-        f.write_str(&line.replace('\n', " "))
+        f.write_str(&escape_invisible(&line.replace('\n', " ")))
     }
 }
 
@@ -68,6 +70,15 @@ mod tests {
         assert_eq!(
             Report(&error).to_string(),
             "sealing: cannot write x: disk full"
+        );
+    }
+
+    #[test]
+    fn invisible_characters_are_escaped() {
+        let error = layers(&["subject a\u{85}b", "c\u{202e}d\r"]);
+        assert_eq!(
+            Report(&error).to_string(),
+            r"subject a\u{85}b: c\u{202e}d\u{d}"
         );
     }
 

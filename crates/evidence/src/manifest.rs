@@ -225,7 +225,7 @@ fn encode(manifest: &Manifest) -> Result<Vec<u8>, ManifestError> {
     serde_json_canonicalizer::to_vec(manifest).map_err(ManifestError::Json)
 }
 
-pub use check::{is_unsafe as is_unsafe_char, medium_name as check_medium_name};
+pub use check::medium_name as check_medium_name;
 
 #[cfg(test)]
 mod tests;

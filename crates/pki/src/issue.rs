@@ -21,7 +21,7 @@ use crate::clearance::{Clearance, ClearanceError};
 use crate::extension::{decoded, from_x509_time, key_identifier, to_x509_time};
 use crate::key::{AuthorityKey, KeyAlgorithm, KeyError, Signer};
 use crate::lint::{Findings, Rules};
-use crate::name::{AltName, NameError, SecurityIdentifier, Subject};
+use crate::name::{AltName, NameError, SecurityIdentifier, Subject, shown};
 use crate::oid::{AUTHORITY_CLEARANCE_CONSTRAINTS, ExtensionArc};
 use crate::profile::{CaKind, Profile, SharedDefinition};
 
@@ -283,7 +283,7 @@ impl CertificateAuthority {
             (_, kind) => kind.is_some() && profile.issued_by() == kind,
         };
         if !fits {
-            let authority = self.certificate.tbs_certificate.subject.to_string();
+            let authority = shown(&self.certificate.tbs_certificate.subject);
             return Err(IssueError::WrongAuthority { profile, authority });
         }
         self.check_validity(request, now)?;

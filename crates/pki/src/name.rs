@@ -15,12 +15,12 @@ use der::Tag;
 use der::Tagged;
 use der::asn1::{Any, Ia5String, OctetString, PrintableString, SetOfVec, Utf8StringRef};
 use der::{Decode, Encode};
+use untrusted_text::UntrustedText;
 use x509_cert::attr::AttributeTypeAndValue;
 use x509_cert::ext::pkix::name::{GeneralName, OtherName};
 use x509_cert::name::{Name, RdnSequence, RelativeDistinguishedName};
 
 pub use self::pattern::{ComparedName, NamePattern, NameTextError};
-pub(crate) use self::plain::is_hidden;
 pub use self::plain::{is_host_name, is_mailbox, is_plain, is_readable, is_user_id};
 pub use self::windows::{NotAnAccount, SecurityIdentifier, WindowsAccount};
 use crate::oid;
@@ -279,6 +279,13 @@ fn ia5(text: &str) -> Result<Ia5String, NameError> {
     Ia5String::new(text).map_err(|_| NameError::Malformed)
 }
 
+/// A distinguished name for people (RFC 4514), on one line and of bounded length: its holder chose it, and it may never have
+/// been checked. The standard doubles backslashes, so that the escapes of invisible characters cannot be forged.
+#[must_use]
+pub fn shown(name: &Name) -> String {
+    UntrustedText::from_escaped(&name.to_string()).into()
+}
+
 fn checked(field: &'static str, text: &str, max: usize, ok: bool) -> Result<(), NameError> {
     if text.is_empty() {
         return Err(NameError::Empty { field });
@@ -329,6 +336,32 @@ fn text(value: &Any) -> Result<String, NameError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A name that no profile of ours gives, as a stranger's certificate has it.
+    fn foreign(common_name: &str) -> Name {
+        let value = Any::from(Utf8StringRef::new(common_name).unwrap());
+        let rdns = vec![rdn(COMMON_NAME, value).unwrap()];
+        RdnSequence(rdns)
+    }
+
+    #[test]
+    fn name_of_a_stranger_is_shown_on_one_line_and_unambiguously() {
+        for (name, expected) in [
+            ("camera-17", "CN=camera-17"),
+            ("Žofie", "CN=Žofie"),
+            ("a\u{85}b", r"CN=a\u{85}b"),
+            (r"a\u{85}b", r"CN=a\\u{85}b"),
+            ("a\u{202e}\u{200b}b", r"CN=a\u{202e}\u{200b}b"),
+        ] {
+            assert_eq!(shown(&foreign(name)), expected);
+        }
+        for name in ["a\nb", "a\r\tb", "\0", "\u{1b}[2K"] {
+            let text = shown(&foreign(name));
+            assert!(!text.chars().any(untrusted_text::is_hidden), "{text:?}");
+        }
+        let long = shown(&foreign(&"\u{85}".repeat(100_000)));
+        assert!(long.len() < untrusted_text::MAX_BYTES + 8);
+    }
 
     fn officer() -> Subject {
         Subject {

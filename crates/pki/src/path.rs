@@ -56,6 +56,7 @@ use self::validated::ValidatedPaths;
 use crate::cert::{Certificate, MAX_CHAIN_LEN};
 use crate::clearance::Clearance;
 use crate::extension::decoded;
+use crate::name::shown;
 use crate::oid::ExtensionArc;
 use crate::profile::CaKind;
 use crate::status::StatusCache;
@@ -398,7 +399,7 @@ impl TrustStore {
             .first()
             .ok_or(PathError::EmptyChain)?;
         let kind = validated.kind.ok_or_else(|| PathError::NoKind {
-            issuer: leaf.certificate.tbs_certificate.issuer.to_string(),
+            issuer: shown(&leaf.certificate.tbs_certificate.issuer),
         })?;
         let (clearance, arc) = (validated.clearance, &self.inner.arc);
         identity::read(&leaf.certificate, &leaf.der, kind, clearance, arc)

@@ -204,18 +204,15 @@ impl Registry {
             return Ok(());
         };
         // The claimed name is not checked: bounded here, because the log is for ever.
-        let name: String = holder
-            .chars()
-            .filter(|c| !c.is_control())
-            .take(64)
-            .collect();
+        let name: String = holder.chars().take(64).collect();
         let outcome = if matches!(e, EnrolError::Registry(_)) {
             Outcome::Fail
         } else {
             Outcome::Deny
         };
-        let resource = format!("{kind}/{name}");
-        let event = Event::new(now, Actor::unknown(name), action, resource, outcome);
+        let actor = Actor::unknown(name);
+        let resource = format!("{kind}/{}", actor.id);
+        let event = Event::new(now, actor, action, resource, outcome);
         let event = event.with_reason(e.for_peer());
         let mut event = event.with_detail("code", e.code());
         if let EnrolError::ApprovalGone(why) = e {

@@ -326,7 +326,7 @@ impl Registry {
         }
         // Where there is a request, its events have the file; the former one is in the event that put it in force.
         if warrant.approved().is_none() {
-            event = event.with_detail("definition", text);
+            event = event.with_document("definition", text);
         }
         let mut events = vec![event];
         let finished = self.finish_in(&mut tx, warrant, &record.sha256, now);

@@ -10,7 +10,7 @@ use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
 use accelerator::Accelerator;
-use audit::journal::{Journal, JournalOptions};
+use audit::journal::Journal;
 use ikev2::CrashSecret;
 use keyhost::secret_file;
 use socket2::SockRef;
@@ -55,6 +55,7 @@ pub struct DaemonHandle {
     plane: Arc<dyn NegotiatedKeying>,
     trust: SyncSender<TrustJob>,
     accelerator: Accelerator,
+    journal: Option<journal::Progress>,
 }
 
 impl DaemonHandle {
@@ -81,6 +82,10 @@ impl DaemonHandle {
             path,
             ike: *ike,
             accelerator: self.accelerator.status(),
+            journal: self
+                .journal
+                .as_ref()
+                .map(|journal| journal.status(Instant::now())),
         })
     }
 
@@ -257,7 +262,7 @@ pub async fn start(
     let journal = match &config.audit {
         Some(audit) => {
             let folder = folder.join(&audit.folder);
-            let opened = Journal::open(&folder, journal::ROLE, JournalOptions::default());
+            let opened = Journal::open(&folder, journal::ROLE, journal::options());
             Some(opened.map_err(|error| failed(io::Error::other(error)))?)
         }
         None => None,
@@ -369,8 +374,9 @@ pub async fn start(
         ("vpn-ike", unprivileged(move || protocol.run(loaded))),
     ];
     threads.extend(others);
-    if let Some(journal) = journal {
-        let audit = Audit::new(journal, central);
+    let audit = journal.map(|journal| Audit::new(journal, central));
+    let journal = audit.as_ref().map(Audit::progress);
+    if let Some(audit) = audit {
         let run = move || {
             audit.run(&audit_events, &audit_errors);
             Ok(())
@@ -382,6 +388,7 @@ pub async fn start(
         plane,
         trust,
         accelerator,
+        journal,
     };
     Ok((threads, handle))
 }

@@ -5,17 +5,38 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
-use audit::journal::{Journal, Shipped};
-use audit::{Actor, Event, Leaf, Outcome};
+use audit::journal::{Journal, JournalOptions};
+use audit::{Actor, Event, MAX_SHIPPED_BYTES, Outcome};
 use time::OffsetDateTime;
+
+mod progress;
+mod shipping;
+
+pub use progress::JournalStatus;
+pub(crate) use progress::Progress;
 
 /// The role's name in the journal.
 pub(super) const ROLE: &str = "gateway";
 /// Events of one sync at most.
 const BATCH: usize = 256;
 
+/// Bytes of a segment of the journal. What is behind a damaged record in its segment cannot be read, so that segments are
+/// smaller than those of a site.
+const SEGMENT_BYTES: u64 = 4 << 20;
+
+/// How the journal is opened.
+pub(super) fn options() -> JournalOptions {
+    JournalOptions {
+        segment_bytes: SEGMENT_BYTES,
+        ..JournalOptions::default()
+    }
+}
+
 /// Interval between attempts to take events over into the central log.
 const SHIP_AGAIN: Duration = Duration::from_secs(5);
+
+/// Time without an event after which one is written, so that the site can tell a quiet gateway from a silent one.
+const ALIVE: Duration = Duration::from_hours(24);
 
 /// Event for the audit journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,6 +132,19 @@ impl Waiting {
     }
 }
 
+/// Says that the journal moves although nothing happened.
+fn alive_event() -> AuditEvent {
+    AuditEvent {
+        action: "tunnel.alive",
+        good: true,
+        peer: None,
+        connection: None,
+        reason: None,
+        remote: None,
+        detail: None,
+    }
+}
+
 fn lost_event(count: u64) -> AuditEvent {
     AuditEvent {
         action: "tunnel.more",
@@ -129,6 +163,7 @@ pub(super) struct Audit {
     pub(super) central: Option<Central>,
     /// Whether there may be events that the central log lacks.
     pub(super) behind: bool,
+    progress: Progress,
 }
 
 impl Audit {
@@ -137,7 +172,13 @@ impl Audit {
             journal,
             central,
             behind: true,
+            progress: Progress::default(),
         }
+    }
+
+    /// The state that others may read.
+    pub(super) fn progress(&self) -> Progress {
+        self.progress.clone()
     }
 
     /// Writes until nobody tells anything any more. What cannot be written is counted and logged; tunnels
@@ -146,10 +187,17 @@ impl Audit {
     pub(super) fn run(mut self, events: &Waiting, errors: &AtomicU64) {
         // Since the central log did not answer: when to ask it again.
         let mut away: Option<Instant> = None;
+        let mut last_event = Instant::now();
+        self.progress.written(self.journal.last_seq());
         loop {
             if self.behind && away.is_none_or(|again| Instant::now() >= again) {
-                let again = Instant::now().checked_add(SHIP_AGAIN);
-                match (self.ship(), away) {
+                let now = Instant::now();
+                let again = now.checked_add(SHIP_AGAIN);
+                let outcome = self.ship();
+                if let Err(error) = &outcome {
+                    self.progress.refused(error, now);
+                }
+                match (outcome, away) {
                     (Ok(()), Some(_)) => {
                         away = None;
                         tracing::info!("the central audit log takes events again");
@@ -166,8 +214,15 @@ impl Audit {
                 }
             }
             match events.next() {
-                Ok(events) if events.is_empty() => {}
-                Ok(events) => self.write(events, errors),
+                Ok(events) if events.is_empty() && last_event.elapsed() < ALIVE => {}
+                Ok(events) if events.is_empty() => {
+                    last_event = Instant::now();
+                    self.write(vec![alive_event()], errors);
+                }
+                Ok(events) => {
+                    last_event = Instant::now();
+                    self.write(events, errors);
+                }
                 Err(_) => return,
             }
         }
@@ -185,43 +240,15 @@ impl Audit {
                 tracing::error!(%error, "the audit journal stays closed");
             }
         }
-    }
-
-    /// Has the central log take over what it lacks. After a crash between its answer and our note of it
-    /// some come twice, with the same numbers.
-    fn ship(&mut self) -> Result<(), String> {
-        let Some(central) = &mut self.central else {
-            self.behind = false;
-            return Ok(());
-        };
-        loop {
-            let shipped = self.journal.shipped().map_err(|e| e.to_string())?;
-            let from = shipped.map_or(0, |shipped| shipped.seq).saturating_add(1);
-            if from > self.journal.last_seq() {
-                self.behind = false;
-                return Ok(());
-            }
-            let records = self.journal.read_from(from).map_err(|e| e.to_string())?;
-            let mut events = Vec::new();
-            let mut seq = from;
-            for record in records.take(BATCH) {
-                let record = record.map_err(|e| e.to_string())?;
-                let leaf = Leaf::decode(&record.leaf).map_err(|e| e.to_string())?;
-                seq = record.seq;
-                events.push(leaf.event);
-            }
-            let leaf_index = central(from, events)?;
-            let shipped = Shipped { seq, leaf_index };
-            let noted = self.journal.mark_shipped(shipped);
-            noted.map_err(|e| e.to_string())?;
-        }
+        self.progress.written(self.journal.last_seq());
     }
 }
 
 fn entry(event: AuditEvent, now: OffsetDateTime) -> Event {
     let actor = match &event.peer {
-        Some(peer) => Actor::device(peer.clone()),
-        None => Actor::unknown(event.remote.clone().unwrap_or_default()),
+        // `identity::show` has escaped it.
+        Some(peer) => Actor::device(peer.as_str()),
+        None => Actor::unknown(event.remote.as_deref().unwrap_or_default()),
     };
     let connection = event.connection.unwrap_or_else(|| "unknown".into());
     let outcome = if event.good {
@@ -231,133 +258,18 @@ fn entry(event: AuditEvent, now: OffsetDateTime) -> Event {
     };
     let resource = format!("tunnel/{connection}");
     let mut entry = Event::new(now, actor, event.action, resource, outcome);
-    entry.reason = event.reason;
+    if let Some(reason) = event.reason {
+        entry = entry.with_reason(reason);
+    }
     let details = [("remote", event.remote), ("sa", event.detail)];
     for (name, value) in details {
         if let Some(value) = value {
             entry = entry.with_detail(name, value);
         }
     }
-    entry
+    // An event that did not fit would cost the others of its sync as well.
+    entry.fitted(MAX_SHIPPED_BYTES)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use audit::journal::JournalOptions;
-
-    #[test]
-    fn journal_events_can_be_read_back() {
-        let folder = tempfile::tempdir().unwrap();
-        let open = || Journal::open(folder.path(), ROLE, JournalOptions::default()).unwrap();
-        let (sender, receiver) = channel();
-        let event = |action, peer: Option<&str>| AuditEvent {
-            action,
-            good: peer.is_some(),
-            peer: peer.map(str::to_owned),
-            connection: Some("cameras".into()),
-            reason: Some("because".into()),
-            remote: Some("192.0.2.7:4500".into()),
-            detail: None,
-        };
-        assert!(sender.offer(event("tunnel.up", Some("CN=camera-17"))));
-        assert!(sender.offer(event("tunnel.refuse", None)));
-        drop(sender);
-        let errors = AtomicU64::new(0);
-        Audit::new(open(), None).run(&receiver, &errors);
-        let records: Vec<_> = open().read_from(1).unwrap().map(Result::unwrap).collect();
-        let of = |at: usize| Leaf::decode(&records[at].leaf).unwrap().event;
-        assert_eq!(of(0).actor.id, "CN=camera-17");
-        assert_eq!(
-            (of(0).action.as_str(), of(0).outcome),
-            ("tunnel.up", Outcome::Ok)
-        );
-        assert_eq!(of(1).actor, Actor::unknown("192.0.2.7:4500"));
-        assert_eq!(
-            (of(1).outcome, of(1).resource.as_str()),
-            (Outcome::Deny, "tunnel/cameras")
-        );
-        assert_eq!(errors.into_inner(), 0);
-    }
-
-    #[test]
-    fn central_log_gets_every_event_once_and_in_order() {
-        use std::sync::{Arc, Mutex};
-        let folder = tempfile::tempdir().unwrap();
-        let open = || Journal::open(folder.path(), ROLE, JournalOptions::default()).unwrap();
-        let taken: Arc<Mutex<Vec<(u64, String)>>> = Arc::default();
-        // Refuses what it is given as often as it is told to.
-        let central = |mut refusals: usize| -> Central {
-            let taken = Arc::clone(&taken);
-            Box::new(move |first, events: Vec<Event>| {
-                if refusals > 0 {
-                    refusals -= 1;
-                    return Err("not now".into());
-                }
-                let mut taken = taken.lock().unwrap();
-                taken.extend((first..).zip(events.into_iter().map(|event| event.resource)));
-                Ok(taken.len() as u64 - 1)
-            })
-        };
-        let event = |connection: usize| AuditEvent {
-            action: "tunnel.up",
-            good: true,
-            peer: None,
-            connection: Some(connection.to_string()),
-            reason: None,
-            remote: None,
-            detail: None,
-        };
-        let errors = AtomicU64::new(0);
-        let many = 2 * BATCH + 3;
-        for (round, refusals) in [(0, 0), (1, usize::MAX), (2, 1)] {
-            let (sender, receiver) = channel();
-            let all = (0..many).map(|n| event(round * many + n));
-            all.for_each(|event| assert!(sender.offer(event)));
-            drop(sender);
-            let mut audit = Audit::new(open(), Some(central(refusals)));
-            while let Ok(events) = receiver.next() {
-                audit.write(events, &errors);
-            }
-            // Refused for good in the second round, and once in the third.
-            let outcomes = [audit.ship().is_ok(), audit.ship().is_ok()];
-            assert_eq!(outcomes, [round == 0, round != 1]);
-            assert_eq!(audit.behind, round == 1);
-        }
-        let expected = (0..3 * many).map(|n| (n as u64 + 1, format!("tunnel/{n}")));
-        assert_eq!(*taken.lock().unwrap(), expected.collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn strangers_events_leave_room_and_lost_ones_are_counted() {
-        let folder = tempfile::tempdir().unwrap();
-        let open = || Journal::open(folder.path(), ROLE, JournalOptions::default()).unwrap();
-        let event = |peer: Option<&str>| AuditEvent {
-            action: "tunnel.up",
-            good: true,
-            peer: peer.map(str::to_owned),
-            connection: None,
-            reason: None,
-            remote: None,
-            detail: None,
-        };
-        let (sender, receiver) = channel();
-        let strangers = (0..WAITING).filter(|_| sender.offer(event(None))).count();
-        assert_eq!(strangers, STRANGERS);
-        let known = (0..WAITING)
-            .filter(|_| sender.offer(event(Some("a"))))
-            .count();
-        assert_eq!(known, WAITING - STRANGERS);
-        drop(sender);
-        Audit::new(open(), None).run(&receiver, &AtomicU64::new(0));
-        let records = open().read_from(1).unwrap().map(Result::unwrap);
-        let events: Vec<Event> = records
-            .map(|r| Leaf::decode(&r.leaf).unwrap().event)
-            .collect();
-        assert_eq!(events.len(), WAITING + 1);
-        assert_eq!(events[0].action, "tunnel.more");
-        let reason = events[0].reason.as_deref().unwrap();
-        assert_eq!(reason, "4096 more events, for which there was no room");
-        assert_eq!(receiver.waiting.load(Ordering::Relaxed), 0);
-    }
-}
+mod tests;

@@ -67,7 +67,7 @@ mod wrong_chains;
 pub use command::{Command, Reply};
 pub use identity::{check_host, check_own_identity};
 pub use interface_lock::{InterfaceError, InterfaceLock};
-pub use journal::Central;
+pub use journal::{Central, JournalStatus};
 pub use ocsp::{OcspRequest, OcspTransport};
 pub use pki::ocsp::OcspPolicy;
 pub use pki::ocsp::client::MAX_RESPONSE_LEN as MAX_OCSP_RESPONSE_LEN;

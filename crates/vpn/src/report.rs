@@ -14,6 +14,7 @@ use tunnel::counters::Snapshot;
 use tunnel::metrics;
 
 use super::identity;
+use super::journal::JournalStatus;
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct DaemonStatus {
@@ -24,6 +25,9 @@ pub struct DaemonStatus {
     /// The crypto device that the file names.
     #[serde(default)]
     pub accelerator: Option<accelerator::Status>,
+    /// The audit journal that the file names.
+    #[serde(default)]
+    pub journal: Option<JournalStatus>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -477,6 +481,9 @@ pub fn openmetrics(status: DaemonStatus) -> Result<String, fmt::Error> {
     metrics::register(&mut registry, status.path);
     let negotiations = registry.sub_registry_with_prefix(metrics::PREFIX);
     negotiations.register_collector(Box::new(Negotiations(status.ike)));
+    if let Some(journal) = status.journal {
+        negotiations.register_collector(Box::new(journal));
+    }
     let device = status.accelerator;
     accelerator::register(negotiations, move || device.clone());
     metrics::encode(&registry)

@@ -30,6 +30,7 @@ pub(super) use pinned::verify_key;
 
 use super::identity;
 use super::requirement::{Requirement, Unmet};
+use pki::name::shown;
 
 /// Why a peer's certificate was not accepted, in words for the operator.
 #[derive(Debug, thiserror::Error)]
@@ -455,7 +456,7 @@ impl Trust {
 /// The whole subject: authorities from elsewhere may give one common name to several.
 fn subject(chain: &ValidatedChain) -> String {
     let leaf = chain.certificates().next();
-    leaf.map(|leaf| leaf.tbs_certificate.subject.to_string())
+    leaf.map(|leaf| shown(&leaf.tbs_certificate.subject))
         .unwrap_or_default()
 }
 

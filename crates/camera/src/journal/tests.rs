@@ -78,10 +78,168 @@ fn command_is_written_before_it_is_carried_out_whether_the_agent_runs_or_not() {
     assert_eq!(actions(&journal), ["camera.remove-damaged", "camera.start"]);
     journal.close(at(3));
     assert_eq!(actions(&journal)[2..], ["camera.accept-log", "camera.stop"]);
-    assert_eq!(
-        inbox_files(&super::folder(folder.path())),
-        Vec::<PathBuf>::new()
+    assert_eq!(inbox_files(&folder), 0);
+}
+
+fn inbox_files(folder: &tempfile::TempDir) -> usize {
+    let inbox = super::folder(folder.path()).join("commands");
+    fs::read_dir(inbox).unwrap().count()
+}
+
+#[test]
+fn file_that_is_no_command_is_marked_and_the_commands_behind_it_are_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = config(folder.path());
+    CameraJournal::open(&config, at(0)).unwrap().close(at(0));
+    let inbox = super::folder(folder.path()).join("commands");
+    fs::create_dir_all(&inbox).unwrap();
+    let other = event("camera-18", "camera.accept-log", Outcome::Ok, at(0));
+    let other = other.to_canonical().unwrap();
+    let large = vec![b'x'; 2 * audit::MAX_EVENT_BYTES];
+    for n in 0..BATCH {
+        let bad = [b"a\n\xff".as_slice(), &other, &large][n % 3];
+        fs::write(inbox.join(format!("{n:020}.json")), bad).unwrap();
+    }
+    // One that cannot be read stays and keeps nothing waiting.
+    fs::create_dir(inbox.join("0.json")).unwrap();
+    let good = event("camera-17", "camera.accept-log", Outcome::Ok, at(0));
+    fs::write(inbox.join("9.json"), good.to_canonical().unwrap()).unwrap();
+    let first = Inbox::read(&super::folder(folder.path()), "camera-17");
+    assert!(
+        first
+            .events
+            .iter()
+            .all(|e| e.action == audit::JOURNAL_REFUSED)
     );
+    assert_eq!(first.events.len(), BATCH);
+    assert_eq!(first.events[0].details["content"], r"a\u{a}\x{ff}");
+    assert_eq!(first.events[0].details["file"], "00000000000000000000.json");
+    first.remove();
+    let second = Inbox::read(&super::folder(folder.path()), "camera-17");
+    assert_eq!(second.events, [good]);
+    second.remove();
+    assert_eq!(inbox_files(&folder), 1);
+}
+
+#[test]
+fn command_that_comes_while_others_are_taken_is_not_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = config(folder.path());
+    let journal = CameraJournal::open(&config, at(0)).unwrap();
+    let at_first = Inbox::read(&super::folder(folder.path()), "camera-17");
+    record_command(&config, "camera.accept-log", "", at(1)).unwrap();
+    at_first.remove();
+    journal.close(at(2));
+    assert!(actions(&journal).contains(&"camera.accept-log".to_owned()));
+}
+
+#[test]
+fn agent_starts_although_a_command_has_the_journal_for_a_moment() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = config(folder.path());
+    let (command, _) = open(&super::folder(folder.path())).unwrap();
+    let ends = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        drop(command);
+    });
+    let journal = CameraJournal::open(&config, at(0)).unwrap();
+    ends.join().unwrap();
+    // Another agent keeps it.
+    assert!(CameraJournal::open(&config, at(0)).is_err());
+    journal.close(at(0));
+}
+
+#[test]
+fn event_that_does_not_fit_is_cut_and_blocks_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = config(folder.path());
+    let journal = CameraJournal::open(&config, at(0)).unwrap();
+    let mut large = event("camera-17", "camera.reject", Outcome::Fail, at(0));
+    large.reason = Some("\u{85}".repeat(100_000));
+    assert!(append(&journal.shared, "camera-17", vec![large], 1));
+    journal.note(&CameraEvent::SpoolFull, at(0));
+    journal.close(at(0));
+    assert!(actions(&journal).contains(&"camera.spool-full".to_owned()));
+    let hostile = "a\nERROR\u{85}\u{202e}".to_owned();
+    let rejected = CameraEvent::Rejected {
+        name: hostile.clone(),
+        reason: hostile,
+    };
+    let (_, _, reason, details) = told::told(&rejected).unwrap();
+    assert_eq!(details[0].1, r"a\u{a}ERROR\u{85}\u{202e}");
+    let noted = event("camera-17", "camera.reject", Outcome::Fail, at(0));
+    assert!(!noted.with_reason(reason.unwrap()).has_invisible_text());
+}
+
+#[test]
+fn records_that_cannot_be_read_are_passed_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = config(folder.path());
+    let journal = CameraJournal::open(&config, at(0)).unwrap();
+    let text = "x".repeat(MAX_REASON);
+    let full = || event("camera-17", "camera.spool-full", Outcome::Fail, at(0));
+    let full = |_| full().with_reason(&*text);
+    for _ in 0..20 {
+        assert!(append(
+            &journal.shared,
+            "camera-17",
+            (0..BATCH).map(full).collect(),
+            1
+        ));
+    }
+    let mut segments: Vec<u64> = fs::read_dir(&journal.shared.folder)
+        .unwrap()
+        .filter_map(|entry| entry.unwrap().path().file_stem()?.to_str()?.parse().ok())
+        .collect();
+    segments.sort_unstable();
+    assert!(segments.len() > 3, "{segments:?}");
+    let spoil = |first: u64| {
+        let path = journal.shared.folder.join(format!("{first:020}.journal"));
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[100] ^= 1;
+        fs::write(path, bytes).unwrap();
+    };
+    let read = |from| shipping::read_now(&journal.shared, "camera-17", from).unwrap();
+    spoil(segments[1]);
+    let before = read(segments[1] - 3).unwrap();
+    assert_eq!(
+        (before.first, before.last),
+        (segments[1] - 3, segments[1] - 1)
+    );
+    assert_eq!(read(segments[1]).unwrap().first, segments[2]);
+    // Damage at the end: the journal says so, and goes on in another segment.
+    let last = *segments.last().unwrap();
+    spoil(last);
+    let newest = journal.shared.last.load(Ordering::Relaxed);
+    let after = read(last).unwrap();
+    assert_eq!((after.first, after.last), (newest + 1, newest + 1));
+    assert_eq!(read(last).unwrap().last, newest + 1);
+    let damaged = &events(&journal, newest + 1)[0];
+    assert_eq!(damaged.action, "camera.journal-damaged");
+    assert_eq!(damaged.details["missing_from"], last);
+    assert_eq!(damaged.details["missing_to"], newest);
+}
+
+#[test]
+fn stall_is_noted_from_its_first_contact_until_the_journal_moves() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = config(folder.path());
+    let journal = CameraJournal::open(&config, at(0)).unwrap();
+    let note = |why: Option<&str>, moved, day| {
+        let why = why.map(str::to_owned);
+        Stall::note(&journal.shared.folder, why, moved, at(day)).unwrap();
+        stall(folder.path()).unwrap()
+    };
+    assert_eq!(note(None, false, 1), None);
+    let first = note(Some("a"), false, 2).unwrap();
+    assert_eq!((first.since, first.reason.as_str()), (at(2), "a"));
+    let second = note(Some("b"), false, 3).unwrap();
+    assert_eq!((second.since, second.reason.as_str()), (at(2), "b"));
+    assert_eq!(note(Some("b"), true, 4).unwrap().since, at(4));
+    assert_eq!(note(None, true, 5), None);
+    fs::write(journal.shared.folder.join("stalled.json"), "x").unwrap();
+    assert!(stall(folder.path()).is_err());
+    assert_eq!(note(Some("c"), false, 6).unwrap().since, at(6));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use audit::Outcome;
 use serde_json::Value;
+use untrusted_text::UntrustedText;
 
 use crate::events::CameraEvent;
 
@@ -68,7 +69,7 @@ pub(super) fn told(
         CameraEvent::Rejected { name, reason } => failed(
             "camera.reject",
             reason,
-            vec![("name", super::shortened(name).into())],
+            vec![("name", UntrustedText::new(name).as_str().into())],
         ),
         CameraEvent::BudgetExhausted { bearer } => Some((
             "camera.budget",

@@ -19,6 +19,7 @@ mod quarantine;
 mod quota;
 mod review;
 mod scanner;
+mod silence;
 mod site;
 mod tus;
 mod verdicts;

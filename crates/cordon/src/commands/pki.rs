@@ -160,8 +160,8 @@ fn show(file: &Path, json: bool) -> Outcome {
     for (certificate, der) in chain.certificates().iter().zip(chain.ders()) {
         let tbs = &certificate.tbs_certificate;
         let value = json!({
-            "subject": tbs.subject.to_string(),
-            "issuer": tbs.issuer.to_string(),
+            "subject": pki::name::shown(&tbs.subject),
+            "issuer": pki::name::shown(&tbs.issuer),
             "serial": pki::cert::serial_hex(certificate),
             "not_before": tbs.validity.not_before.to_string(),
             "not_after": tbs.validity.not_after.to_string(),

@@ -312,7 +312,17 @@ async fn status(socket: &Path, format: StatusFormat) -> Outcome {
         };
         return write_out(text.as_bytes());
     }
-    print(format == StatusFormat::Json, &state, &describe(&state))
+    print(format == StatusFormat::Json, &state, &describe(&state))?;
+    match vpn_client::journal(&state) {
+        Some(journal) if journal.is_stalled() => {
+            let why = journal.refusal.unwrap_or_default();
+            Err(Failure::new(
+                anyhow::anyhow!("the journal does not reach the central log: {why}"),
+                "see docs/tunnels/operation.md; events wait in the journal",
+            ))
+        }
+        _ => Ok(()),
+    }
 }
 
 #[cfg(feature = "lab")]
@@ -410,6 +420,7 @@ fn describe(state: &Value) -> String {
         lines.extend(vpn_client::describe(ike));
     }
     lines.extend(vpn_client::describe_accelerator(state));
+    lines.extend(vpn_client::describe_journal(state));
     for sa in list(state, "associations") {
         lines.push(format!(
             "SPI {} {:<3}  {} packets, last number {}",

@@ -6,9 +6,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
+use vpn::JournalStatus;
 use vpn::report::{DaemonStatus, openmetrics};
 
 use super::vpn_load::{folder_of, read_settings};
+use commandline::visible;
+
 use super::{field, list, print, text};
 use crate::cli::VpnSocket;
 use crate::failure::{Failure, OrHint as _, Outcome};
@@ -82,7 +85,21 @@ pub(crate) async fn ask(socket: &Path, request: &Request) -> Outcome<Value> {
             anyhow::anyhow!(error.to_owned()),
             text(&value, "hint"),
         )),
-        None => Ok(value),
+        None => Ok(in_lines(value)),
+    }
+}
+
+/// Escapes what the daemon says: names and reasons come from its peers, and whoever prints them joins them to lines.
+fn in_lines(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(visible(&text)),
+        Value::Array(values) => values.into_iter().map(in_lines).collect(),
+        Value::Object(fields) => {
+            let fields = fields.into_iter();
+            let fields = fields.map(|(name, value)| (visible(&name), in_lines(value)));
+            Value::Object(fields.collect())
+        }
+        other => other,
     }
 }
 
@@ -216,6 +233,23 @@ pub(crate) fn describe_accelerator(state: &Value) -> Vec<String> {
     let status = serde_json::from_value::<Option<accelerator::Status>>(status);
     let status = status.ok().flatten();
     status.map_or_else(Vec::new, |status| status.lines())
+}
+
+/// State of the daemon's journal, if it has one.
+pub(crate) fn journal(state: &Value) -> Option<JournalStatus> {
+    serde_json::from_value(state.get("journal")?.clone()).ok()
+}
+
+pub(crate) fn describe_journal(state: &Value) -> Option<String> {
+    let journal = journal(state)?;
+    let mut line = format!("journal   {} records", journal.last);
+    if let Some(shipped) = journal.shipped {
+        line += &format!(", the central log has them up to {shipped}");
+    }
+    if let (Some(seconds), Some(why)) = (journal.waiting_seconds, &journal.refusal) {
+        line += &format!("\nproblem   the journal does not move for {seconds} s: {why}");
+    }
+    Some(line)
 }
 
 /// The state as OpenMetrics text.

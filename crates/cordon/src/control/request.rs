@@ -10,6 +10,17 @@ use zeroize::Zeroizing;
 use crate::administration::QuarantineOrder;
 use crate::orders::{Holder, InviteOrder, RequestOrder};
 
+/// Longest request or answer; an import of some thousand people fits.
+pub(super) const MAX_MESSAGE: u64 = 16 << 20;
+
+/// A site's answer to a request.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Answer {
+    Done(serde_json::Value),
+    Failed { message: String, hint: String },
+}
+
 /// What can be asked of a site.
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
@@ -119,11 +130,12 @@ pub(crate) enum Request {
         /// Of the authorities' keys.
         passphrase: Zeroizing<String>,
     },
-    /// Take a tunnel daemon's events over into the central log.
+    /// Record a tunnel daemon's events in the central log.
     Journal {
         /// Number of the first in the daemon's journal.
         first: u64,
-        events: Vec<audit::Event>,
+        /// As they came: one that is no event must not keep the others out.
+        events: Vec<serde_json::Value>,
     },
 }
 

@@ -19,7 +19,7 @@ use vpn::ResolvedConfig;
 use vpn::daemon::{self, DaemonHandle, Thread};
 
 use super::DEVICE;
-use crate::control::{GATEWAY_ROLE, take_over};
+use crate::control::{GATEWAY_ROLE, as_values, take_over};
 use crate::failure::{OrHint as _, Outcome};
 use crate::key_process;
 use crate::site::Site;
@@ -82,7 +82,7 @@ impl Tunnel {
             .audit
             .role(GATEWAY_ROLE)
             .or_hint("the gateway's journal", HINT)?;
-        let take = move |first, events| take_over(&log, first, events);
+        let take = move |first, events| take_over(&log, first, &as_values(events)?);
         loaded.central = Some(Box::new(take));
         let started = daemon::start(loaded, &folder, seed()).await;
         let (work, gateway) = started.or_hint("no gateway", HINT)?;

@@ -59,7 +59,7 @@ pub(super) fn recovery(
         let end = OffsetDateTime::from(validity.not_after.to_system_time());
         // Its key opens what is there all the same, and whoever has it may be gone.
         if end < now.saturating_add(RECOVERY_ENDS) {
-            let subject = certificate.tbs_certificate.subject.to_string();
+            let subject = pki::name::shown(&certificate.tbs_certificate.subject);
             tracing::warn!(%subject, %end, "a recovery certificate ends: see who has its key, and name another one");
         }
     }

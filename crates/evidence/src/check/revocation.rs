@@ -7,6 +7,7 @@ use time::OffsetDateTime;
 
 use super::error::{CheckError, malformed};
 use super::folder::Folder;
+use pki::name::shown;
 
 /// Revocation lists, not yet verified: each is verified against the authority whose it should be.
 pub(super) struct Lists {
@@ -71,11 +72,11 @@ impl Lists {
             let lists = self.of(issuer)?;
             let newest = lists.iter().map(|list| list.window.this_update).max();
             let newest = newest.ok_or_else(|| CheckError::ListMissing {
-                issuer: issuer.tbs_certificate.subject.to_string(),
+                issuer: shown(&issuer.tbs_certificate.subject),
             })?;
             until = Some(until.map_or(newest, |u| u.min(newest)));
             let serial = subject.tbs_certificate.serial_number.as_bytes();
-            let name = subject.tbs_certificate.subject.to_string();
+            let name = shown(&subject.tbs_certificate.subject);
             // A revocation that a later list takes back, or dates later, stays one: the first counts.
             let revoked = lists
                 .iter()

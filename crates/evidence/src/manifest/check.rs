@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use serde::Deserialize;
 use time::{OffsetDateTime, UtcOffset};
+use untrusted_text::moves_text;
 
 use super::{
     Kind, MAX_DROPPED, MAX_INTEGER, MAX_MEDIA, Manifest, ManifestError, Medium, Notice, SCHEMA,
@@ -88,7 +89,7 @@ pub fn medium_name(name: &str) -> Result<(), ManifestError> {
     if name.is_empty() || name.len() > MAX_NAME_LEN {
         return refuse(FIELD, "empty or longer than 128 bytes");
     }
-    if name.chars().any(is_unsafe) {
+    if name.chars().any(moves_text) {
         return refuse(FIELD, "has a control or direction character");
     }
     if name.contains(['/', '\\', ':']) {
@@ -99,12 +100,6 @@ pub fn medium_name(name: &str) -> Result<(), ManifestError> {
         return refuse(FIELD, "begins or ends with a dot, dash or space");
     }
     Ok(())
-}
-
-/// Tells control characters, and the invisible ones that make a text read as another (Trojan Source).
-pub fn is_unsafe(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
 fn media_type(value: &str) -> Result<(), ManifestError> {
@@ -181,7 +176,7 @@ fn text(field: &'static str, value: &str, max: usize) -> Result<(), ManifestErro
     if value.is_empty() || value.len() > max {
         return refuse(field, "empty or too long");
     }
-    if value.chars().any(is_unsafe) {
+    if value.chars().any(moves_text) {
         return refuse(field, "has a control or direction character");
     }
     Ok(())

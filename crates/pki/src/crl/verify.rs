@@ -22,6 +22,7 @@ use crate::extension::{decoded, find, from_x509_time};
 use crate::issuer_id::IssuerId;
 use crate::key;
 use crate::name::canonical::CanonicalName;
+use crate::name::shown;
 
 /// Extensions that may be critical in a CRL we read. Any other may change what the list means: taken for
 /// one without it, it would hide revocations. RFC 5280 forbids to mark number and key identifier so.
@@ -85,7 +86,7 @@ pub(crate) fn verify_parsed(
     let name = CanonicalName::of(&tbs.issuer);
     if name != CanonicalName::of(&issuer.tbs_certificate.subject) {
         return Err(CrlError::UnknownIssuer {
-            issuer: tbs.issuer.to_string(),
+            issuer: shown(&tbs.issuer),
         });
     }
     check_signature(crl, issuer)?;
@@ -170,7 +171,7 @@ fn check_signature(crl: &CertificateList, issuer: &Certificate) -> Result<(), Cr
     {
         // Same name, other key: an authority that was renewed.
         return Err(CrlError::UnknownIssuer {
-            issuer: crl.tbs_cert_list.issuer.to_string(),
+            issuer: shown(&crl.tbs_cert_list.issuer),
         });
     }
     let encoded = |_| CrlError::Malformed {

@@ -6,7 +6,7 @@ use x509_cert::ext::pkix::BasicConstraints;
 
 use super::{CertificateAuthority, CertificateRequest, IssueError, Validity, build};
 use crate::extension::decoded;
-use crate::name::{NameError, Subject};
+use crate::name::{NameError, Subject, shown};
 use crate::profile::Profile;
 use const_oid::db::rfc5912::ID_CE_BASIC_CONSTRAINTS;
 
@@ -32,7 +32,7 @@ impl CertificateAuthority {
         if !(is_root && have_one_name && is_other) {
             return Err(IssueError::WrongAuthority {
                 profile: Profile::Root,
-                authority: own.subject.to_string(),
+                authority: shown(&own.subject),
             });
         }
         let subject = Subject::from_name(&own.subject)?;

@@ -11,6 +11,7 @@ use const_oid::db::rfc5912::{
 };
 use der::{Encode as _, Reader as _, SliceReader};
 use rustls_pki_types::CertificateDer;
+use untrusted_text::UntrustedText;
 use webpki::ALL_VERIFICATION_ALGS;
 use x509_cert::ext::pkix::name::GeneralName;
 use x509_cert::ext::pkix::{
@@ -22,8 +23,8 @@ use x509_cert::ext::pkix::{
 use crate::cert::{self, CertError, Certificate};
 use crate::extension::decoded;
 use crate::issuer_id::AnchorId;
-use crate::name::Subject;
 use crate::name::canonical::CanonicalName;
+use crate::name::{Subject, shown};
 
 /// Extensions that are processed here, and may therefore be critical. Key identifiers are missing on
 /// purpose: RFC 5280 forbids to mark them so (sections 4.2.1.1 and 4.2.1.2).
@@ -257,5 +258,8 @@ pub(super) fn subject_name(certificate: &Certificate) -> String {
         .map(|s| s.common_name)
         .ok()
         .filter(|common_name| !common_name.is_empty())
-        .unwrap_or_else(|| subject.to_string())
+        .map_or_else(
+            || shown(subject),
+            |common_name| UntrustedText::new(&common_name).into(),
+        )
 }

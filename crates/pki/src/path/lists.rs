@@ -14,6 +14,7 @@ use super::{Known, TrustStore, validation};
 use crate::cert::MAX_CHAIN_LEN;
 use crate::crl::{self, CrlError, VerifiedCrl};
 use crate::name::canonical::CanonicalName;
+use crate::name::shown;
 
 impl TrustStore {
     /// Verifies a CRL of one of the known authorities and takes it into the status cache.
@@ -46,7 +47,7 @@ impl TrustStore {
         let parsed = crl::parse(der)?;
         let issuer = &parsed.tbs_cert_list.issuer;
         let mut outcome = Err(CrlError::UnknownIssuer {
-            issuer: issuer.to_string(),
+            issuer: shown(issuer),
         });
         let issuer = CanonicalName::of(issuer);
         let authorities = self.known();

@@ -14,6 +14,7 @@ use x509_cert::ext::pkix::name::GeneralName;
 
 use super::certificate::ParsedCertificate;
 use crate::name::canonical::CanonicalName;
+use crate::name::shown;
 use crate::oid::EMAIL_ADDRESS;
 
 /// Comparisons of a name with a subtree for one end entity, in all paths that are tried; one that needs more
@@ -80,7 +81,7 @@ impl Held {
 
     fn text(&self, certificate: &ParsedCertificate) -> String {
         match self {
-            Self::Directory(_) => certificate.certificate.tbs_certificate.subject.to_string(),
+            Self::Directory(_) => shown(&certificate.certificate.tbs_certificate.subject),
             Self::Dns(name) | Self::Mail(name) | Self::Uri(name) => format!("{name:?}"),
             Self::Ip(octets) => format!("address {}", hex::encode(octets)),
             Self::Other(form) => format!("a name of the form {form:?}"),

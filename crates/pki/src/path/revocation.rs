@@ -12,6 +12,7 @@ use crate::crl::list::CrlSigner;
 use crate::crl::{CrlScope, Points, distribution_points};
 use crate::extension::from_x509_time;
 use crate::issuer_id::{AnchorId, IssuerId};
+use crate::name::shown;
 use crate::ocsp::{CertStatus, Query, look_up_parsed};
 use crate::status::StatusCache;
 
@@ -207,7 +208,7 @@ impl Link {
         Self {
             subject: name(certificate),
             issuer: IssuerId::of(&tbs.issuer),
-            issuer_name: tbs.issuer.to_string(),
+            issuer_name: shown(&tbs.issuer),
             serial: tbs.serial_number.as_bytes().to_vec(),
             points: Points {
                 is_authority: certificate.is_authority(),

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::certificate::{ParsedCertificate, name};
 use super::error::PathError;
 use crate::cert::MAX_CHAIN_LEN;
+use crate::name::shown;
 
 /// Signatures that are verified for one end entity; a path of the site has three. A certificate that
 /// needs more is refused.
@@ -91,7 +92,7 @@ impl<'a, T> Search<'a, T> {
                 subject: name(leaf),
             },
             None => PathError::UnknownIssuer {
-                issuer: leaf.certificate.tbs_certificate.issuer.to_string(),
+                issuer: shown(&leaf.certificate.tbs_certificate.issuer),
             },
         })
     }

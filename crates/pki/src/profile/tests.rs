@@ -406,6 +406,6 @@ fn a_profile_has_no_character_that_is_not_seen() {
         "clearance = \"\\u009b\"",
     ] {
         let error = with("days = 90", escaped).unwrap_err().to_string();
-        assert!(!error.chars().any(crate::name::is_hidden), "{error:?}");
+        assert!(!error.chars().any(untrusted_text::is_hidden), "{error:?}");
     }
 }

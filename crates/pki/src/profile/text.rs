@@ -3,6 +3,7 @@
 use const_oid::ObjectIdentifier;
 use serde::Deserialize;
 use time::Duration;
+use untrusted_text::is_hidden;
 use x509_cert::ext::pkix::{KeyUsage, KeyUsages};
 
 use super::definition::{Definition, Issuer, KeyUsageTable, Names, Presence};
@@ -10,7 +11,6 @@ use super::error::{ProfileError, mistake};
 use super::kind::CaKind;
 use super::purpose;
 use crate::clearance::Clearance;
-use crate::name::is_hidden;
 use crate::oid::eku;
 
 /// Longest text of a profile, in bytes: it stands in requests for it, and in their events, which are bounded.

@@ -10,6 +10,7 @@ use pki::cert::{Certificate, CertificateChain};
 use time::OffsetDateTime;
 
 use super::{ConnectionConfig, ResolveError, ResolvedConfig, ResolvedConnection, wrong};
+use pki::name::shown;
 
 /// Bytes of a file with certificates at most.
 const CERTIFICATES_MAX: u64 = 1024 * 1024;
@@ -28,7 +29,7 @@ impl OwnCertificate {
     pub(crate) fn of(certificate: &Certificate) -> Self {
         let tbs = &certificate.tbs_certificate;
         Self {
-            subject: tbs.subject.to_string(),
+            subject: shown(&tbs.subject),
             not_before: tbs.validity.not_before.to_system_time().into(),
             not_after: tbs.validity.not_after.to_system_time().into(),
         }

@@ -9,6 +9,7 @@ use time::OffsetDateTime;
 use super::{Accepted, Basis, PeerError};
 use crate::identity;
 use crate::requirement::Requirement;
+use pki::name::shown;
 
 /// Decides about a peer's own certificate (DER) by its key, and whether it speaks for `id`. Nobody vouches for what
 /// it says, so the connection names the one identity that its key proves. The public key comes back as DER
@@ -25,7 +26,7 @@ pub(crate) fn verify_key(
     // A key is no better for being known: lengths and uses are those of every other peer's.
     let policy = PathPolicy::new(Purpose::Ike).with_authority(AuthorityKinds::Any);
     let leaf = check_unchained(&CertificateDer::from(certificate), &policy, now)?;
-    let subject = leaf.tbs_certificate.subject.to_string();
+    let subject = shown(&leaf.tbs_certificate.subject);
     // Before the names: without the key, what the certificate says is anybody's word.
     if let Err(unmet) = requirement.check_key(&leaf) {
         return Err(PeerError::Requirement { subject, unmet });
