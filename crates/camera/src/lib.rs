@@ -33,6 +33,7 @@ mod maintenance;
 mod metrics;
 mod register;
 mod revocation;
+mod set_aside;
 mod status;
 mod transport;
 mod trust;

@@ -1,8 +1,6 @@
 //! Facts about a picture: from the JSON file beside it, or from its EXIF.
 
-use std::fs::File;
-use std::io::{self, BufReader, Read};
-use std::path::Path;
+use std::io::{self, BufReader, Read, Seek};
 
 use evidence::manifest::{Place, Violation};
 use exif::{Exif, In, Tag, Value};
@@ -41,10 +39,10 @@ pub(crate) enum MetadataError {
 }
 
 /// Reads a metadata file.
-pub(crate) fn from_json(path: &Path) -> Result<Metadata, MetadataError> {
+pub(crate) fn from_json(file: impl Read) -> Result<Metadata, MetadataError> {
     let mut text = Vec::new();
-    File::open(path)
-        .and_then(|f| f.take(MAX_LEN + 1).read_to_end(&mut text))
+    file.take(MAX_LEN + 1)
+        .read_to_end(&mut text)
         .map_err(MetadataError::Io)?;
     if text.len() as u64 > MAX_LEN {
         return Err(bad("metadata file is larger than 256 KiB"));
@@ -53,8 +51,10 @@ pub(crate) fn from_json(path: &Path) -> Result<Metadata, MetadataError> {
 }
 
 /// Reads the EXIF of a JPEG: time (required), position and description.
-pub(crate) fn from_exif(path: &Path, defaults: &Watch) -> Result<Metadata, MetadataError> {
-    let file = File::open(path).map_err(MetadataError::Io)?;
+pub(crate) fn from_exif(
+    file: impl Read + Seek,
+    defaults: &Watch,
+) -> Result<Metadata, MetadataError> {
     let exif = exif::Reader::new()
         .read_from_container(&mut BufReader::new(file))
         .map_err(|e| match e {
