@@ -22,8 +22,8 @@ use evidence::seal::{ManifestDraft, MediumSource, SealError, Sealed, Statement};
 use evidence::spool::SpoolError;
 use pki::clearance::Clearance;
 
-pub(crate) use self::group::FolderEvent;
 use self::group::{Folder, Group, Verdict};
+pub(crate) use self::group::{FolderEvent, is_source_name};
 use self::left::Left;
 use self::metadata::{Metadata, MetadataError};
 use self::source::{Opened, Source, Writers};
@@ -32,7 +32,7 @@ use crate::clock;
 use crate::config::Watch;
 use crate::events::CameraEvent;
 use crate::metrics::count;
-use crate::set_aside;
+use crate::set_aside::{self, Summary};
 
 /// Dropped blocks that are told at once, without waiting for more.
 const NOTICE_BATCH: usize = 200;
@@ -42,6 +42,10 @@ const RESERVE: u64 = 64 * 1024;
 const FULL_PAUSE: Duration = Duration::from_secs(5);
 /// Time between looks at the number of stored receipts.
 const UPKEEP: Duration = Duration::from_secs(60);
+/// Shortest time between reports of what is set aside; the journal records twenty of a kind in an hour.
+const REPORT: Duration = Duration::from_secs(300);
+/// Time after which what is set aside is reported again: the site can tell a silent camera from a mended one.
+const REPORT_AGAIN: Duration = Duration::from_secs(24 * 3_600);
 
 enum Failure {
     /// The source is no good; set it aside.
@@ -76,6 +80,10 @@ pub(crate) struct Ingest {
     pause_until: Option<Instant>,
     dropped_since: Option<Instant>,
     last_upkeep: Option<Instant>,
+    /// When what is set aside was last reported, by this process.
+    last_report: Option<Instant>,
+    /// What the site was last told of it.
+    reported: Summary,
     told_full: bool,
     left: Left,
 }
@@ -93,12 +101,15 @@ impl Ingest {
         let folder = Folder::new(&watch.folder, Duration::from_secs(watch.settle_secs));
         let next = shared.spool().chain().sequence;
         let left = Left::load(&shared.config, next)?;
+        let reported = Summary::reported(&shared.config.spool.folder);
         let mut ingest = Self {
             shared,
             folder,
             pause_until: None,
             dropped_since: None,
             last_upkeep: None,
+            last_report: None,
+            reported,
             told_full: false,
             left,
         };
@@ -158,6 +169,29 @@ impl Ingest {
         if let Err(error) = pruned {
             tracing::warn!(%error, "cannot remove old receipts");
         }
+        if let Err(error) = self.report_set_aside(now) {
+            tracing::error!(%error, "cannot tell what is set aside");
+        }
+    }
+
+    /// Counts what is set aside, and reports it if it changed.
+    fn report_set_aside(&mut self, now: Instant) -> io::Result<()> {
+        let summary = Summary::of(&set_aside::list(&self.shared.config.watch.rejected)?);
+        let count = &self.shared.metrics.set_aside;
+        count.store(summary.count, Ordering::Relaxed);
+        let passed = self
+            .last_report
+            .map(|last| now.saturating_duration_since(last));
+        let changed = summary != self.reported && passed.is_none_or(|passed| passed >= REPORT);
+        let again = summary.count > 0 && passed.is_none_or(|passed| passed >= REPORT_AGAIN);
+        if changed || again {
+            self.shared.emit(CameraEvent::SetAside(summary.clone()));
+            // After the event: a crash in between reports it twice, rather than never.
+            summary.keep_reported(&self.shared.config.spool.folder)?;
+            self.last_report = Some(now);
+            self.reported = summary;
+        }
+        Ok(())
     }
 
     /// Seals a group that is whole, and sets one aside that can never be sealed; a failure leaves it where it is.
@@ -445,6 +479,8 @@ impl Ingest {
             return;
         }
         self.left.forget_change(stem);
+        // The next look reports it.
+        self.last_upkeep = None;
         self.shared.metrics.rejected.fetch_add(1, Ordering::Relaxed);
         self.shared.emit(CameraEvent::Rejected {
             name: stem.to_owned(),

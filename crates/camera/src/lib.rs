@@ -53,4 +53,5 @@ pub use identity::{Identity, IdentityError};
 pub use journal::{JournalUnusable, record_command};
 pub use log::Contradiction;
 pub use metrics::{BearerSnapshot, Metrics, Snapshot};
+pub use set_aside::{SetAside, Summary, give_back, list as list_set_aside};
 pub use status::Status;

@@ -99,11 +99,15 @@ pub(crate) fn media_type(name: &str) -> Option<&'static str> {
     }
 }
 
+/// Returns whether a file with this name is a picture, a film or facts.
+pub(crate) fn is_source_name(name: &str) -> bool {
+    is_metadata(name) || media_type(name).is_some()
+}
+
 /// The stem of a name that the agent takes.
 fn stem(name: &str) -> Option<&str> {
     let (stem, _) = name.rsplit_once('.')?;
-    let taken = is_metadata(name) || media_type(name).is_some();
-    (taken && !stem.is_empty() && !stem.starts_with('.')).then_some(stem)
+    (is_source_name(name) && !stem.is_empty() && !stem.starts_with('.')).then_some(stem)
 }
 
 /// What is known of one name.

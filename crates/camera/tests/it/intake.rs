@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use camera::{Agent, Clock, Environment, NoEvents};
+use camera::{
+    Agent, CameraEvent, Clock, Environment, NoEvents, SetAside, Status, give_back, list_set_aside,
+};
 use evidence::cms::RecipientKey;
 use evidence::digest::Sha256Digest;
 use evidence::manifest::{Manifest, Medium};
@@ -149,6 +151,66 @@ async fn clock_of_before_2000_keeps_pictures_in_the_folder() {
     wrong.store(0, Ordering::SeqCst);
     until("a block", || running.metrics.snapshot().spooled == 1).await;
     running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn set_aside_source_needs_attention_until_it_is_retried_and_sealed() {
+    let stage = Stage::new(1);
+    let now = OffsetDateTime::now_utc();
+    let attention = || Status::read(&stage.config).unwrap().needs_attention(now);
+    stage.picture("good", b"picture", 1);
+    stage.picture("a", b"picture", 1);
+    let facts = stage.path("watch/a.json");
+    let right = fs::read(&facts).unwrap();
+    fs::write(&facts, b"not facts").unwrap();
+    let running = stage.start().await;
+    let told = |count| move |event: &CameraEvent| matches!(event, CameraEvent::SetAside(summary) if summary.count == count);
+    until("the report", || running.saw(told(1))).await;
+    assert_eq!(running.metrics.snapshot().set_aside, 1);
+    until("the good one", || running.metrics.snapshot().spooled == 1).await;
+    let status = Status::read(&stage.config).unwrap();
+    assert_eq!(status.set_aside.count, 1);
+    assert!(status.set_aside.reason.contains("metadata file"));
+    assert!(attention());
+    // The cause is not mended: it is set aside again.
+    let retry = |groups: Vec<SetAside>| {
+        for group in groups {
+            give_back(&stage.path("rejected"), &stage.path("watch"), &group).unwrap();
+        }
+    };
+    let list = || list_set_aside(&stage.path("rejected")).unwrap();
+    retry(list());
+    until("a second refusal", || {
+        running.metrics.snapshot().rejected == 2
+    })
+    .await;
+    assert!(attention());
+    fs::write(stage.path("rejected/a.json"), right).unwrap();
+    retry(list());
+    until("a block", || running.metrics.snapshot().spooled == 2).await;
+    assert!(!attention());
+    running.stop().await;
+    // A restart tells the site that nothing is set aside any more, and a further one does not repeat it.
+    let running = stage.start().await;
+    until("the report", || running.saw(told(0))).await;
+    running.stop().await;
+    let running = stage.start().await;
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    assert!(!running.saw(told(0)));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn name_that_is_never_taken_needs_attention() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let stage = Stage::new(1);
+    let now = OffsetDateTime::now_utc();
+    assert!(!Status::read(&stage.config).unwrap().needs_attention(now));
+    let name = std::ffi::OsStr::from_bytes(b"kamera\xe9.jpg");
+    fs::write(stage.path("watch").join(name), b"picture").unwrap();
+    let status = Status::read(&stage.config).unwrap();
+    assert_eq!(status.not_taken.len(), 1);
+    assert!(status.needs_attention(now));
 }
 
 const AGENT: &str = "CORDON_TEST_AGENT";
