@@ -11,6 +11,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     QUARANTINE,
     COUNTERS,
     CAMERA_JOURNALS,
+    CAMERA_SET_ASIDE,
 ];
 
 const FIRST: Migration = Migration {
@@ -129,6 +130,20 @@ CREATE TABLE camera_journal (
     leaf_sha256 TEXT NOT NULL,
     log_index   INTEGER,               -- NULL until the audit log has answered
     PRIMARY KEY (device, seq)
+) STRICT, WITHOUT ROWID;
+",
+};
+
+const CAMERA_SET_ASIDE: Migration = Migration {
+    version: 6,
+    sql: "
+-- Sources that a camera could not seal, as it last reported them.
+CREATE TABLE camera_set_aside (
+    device      TEXT PRIMARY KEY,
+    count       INTEGER NOT NULL,
+    since       INTEGER,               -- by the camera's clock
+    reason      TEXT NOT NULL,
+    reported_at INTEGER NOT NULL       -- by the site's clock
 ) STRICT, WITHOUT ROWID;
 ",
 };

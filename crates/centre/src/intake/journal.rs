@@ -28,6 +28,7 @@ use time::format_description::well_known::Rfc3339;
 
 use super::Intake;
 use super::error::SettleError;
+use super::set_aside::Report;
 use crate::device::Device;
 use crate::problem::Problem;
 
@@ -338,6 +339,15 @@ impl Intake {
                 .bind(place.cast_signed())
                 .execute(&mut *tx)
                 .await?;
+        }
+        let newest = plan
+            .new
+            .iter()
+            .rev()
+            .filter_map(|index| records.get(*index));
+        let mut reports = newest.filter_map(|record| Report::of(&record.leaf.event));
+        if let Some(report) = reports.next() {
+            report.keep(device, now, &mut tx).await?;
         }
         tx.commit().await.map_err(StoreError::from)?;
         Ok(Taken::Place(place))

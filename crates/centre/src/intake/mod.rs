@@ -27,6 +27,7 @@ mod quota;
 mod refusals;
 mod renew;
 pub(crate) mod scan;
+mod set_aside;
 mod settling;
 pub(crate) mod tus;
 mod upload;

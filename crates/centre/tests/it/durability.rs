@@ -43,8 +43,14 @@ impl Site {
 }
 
 /// The version that the centre writes; nothing is migrated.
-pub(crate) const SCHEMA: &[store::Migration] =
-    &[version(1), version(2), version(3), version(4), version(5)];
+pub(crate) const SCHEMA: &[store::Migration] = &[
+    version(1),
+    version(2),
+    version(3),
+    version(4),
+    version(5),
+    version(6),
+];
 
 const fn version(version: i64) -> store::Migration {
     store::Migration { version, sql: "" }
