@@ -156,11 +156,14 @@ pub fn list(folder: &Path) -> io::Result<Vec<SetAside>> {
     Ok(groups)
 }
 
-/// Lists files of the watched folder that look like pictures, films or facts and are never taken, with what is wrong.
+/// Lists files of the watched folder whose names `is_source` and that are never taken, with what is wrong.
 ///
 /// # Errors
 /// Those of reading; a folder that is not there yet is empty.
-pub(crate) fn not_taken(watched: &Path) -> io::Result<Vec<String>> {
+pub(crate) fn not_taken(
+    watched: &Path,
+    is_source: impl Fn(&str) -> bool,
+) -> io::Result<Vec<String>> {
     let items = match fs::read_dir(watched) {
         Ok(items) => items,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -171,7 +174,7 @@ pub(crate) fn not_taken(watched: &Path) -> io::Result<Vec<String>> {
         let item = item?;
         let (name, kind) = (item.file_name(), item.file_type()?);
         let shown = name.display().to_string();
-        if shown.starts_with('.') || !crate::ingest::is_source_name(&shown) || kind.is_dir() {
+        if shown.starts_with('.') || !is_source(&shown) || kind.is_dir() {
             continue;
         }
         let problem = match name.to_str() {

@@ -10,6 +10,7 @@ use time::OffsetDateTime;
 
 use crate::config::Config;
 use crate::engines;
+use crate::ingest;
 use crate::log::{self, Contradiction};
 use crate::set_aside;
 use crate::trust;
@@ -53,7 +54,7 @@ impl Status {
             waiting_blocks: blocks(&spool.join("blocks"))?,
             damaged_blocks: list_damaged(spool).map_err(io::Error::other)?.len(),
             set_aside: set_aside::Summary::of(&set_aside::list(&config.watch.rejected)?),
-            not_taken: set_aside::not_taken(&config.watch.folder)?,
+            not_taken: set_aside::not_taken(&config.watch.folder, ingest::is_source_name)?,
             trust_bundle: trust::known_version(&trust::folder(spool))?,
             log_size: log::newest_size(&log)?,
             contradictions: log::contradictions(&log)?,

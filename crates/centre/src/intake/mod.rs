@@ -134,6 +134,17 @@ impl Intake {
         &self.inner.limits
     }
 
+    /// Says which cameras have sources that they could not seal, a line each.
+    ///
+    /// # Errors
+    /// Those of the index.
+    pub async fn set_aside_warnings(
+        &self,
+        now: OffsetDateTime,
+    ) -> Result<Vec<String>, store::StoreError> {
+        set_aside::warnings(&self.inner.sql, now).await
+    }
+
     /// Takes up what a crash interrupted: complete uploads, and blocks without a receipt.
     ///
     /// # Errors

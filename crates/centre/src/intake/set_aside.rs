@@ -4,11 +4,10 @@
 //! camera says it of itself: it can hide what it set aside, and claim what it did not, and changes nothing else by it.
 
 use audit::Event;
-use store::StoreError;
 use store::sqlx::{self, SqliteConnection};
+use store::{Sql, StoreError};
 use time::OffsetDateTime;
 
-use super::Intake;
 use crate::clock::{from_millis, millis};
 
 /// The action of the report.
@@ -64,41 +63,35 @@ impl Report {
     }
 }
 
-impl Intake {
-    /// Says which cameras have sources that they could not seal, a line each.
-    ///
-    /// # Errors
-    /// Those of the index.
-    pub async fn set_aside_warnings(&self, now: OffsetDateTime) -> Result<Vec<String>, StoreError> {
-        let sql = &self.inner.sql;
-        let since = millis(now - STALE);
-        let cameras: i64 = sqlx::query_scalar(
-            "SELECT count(*) FROM camera_set_aside WHERE count > 0 AND reported_at >= ?",
-        )
-        .bind(since)
-        .fetch_one(sql.read())
-        .await?;
-        let rows: Vec<(String, i64, Option<i64>, String)> = sqlx::query_as(
-            "SELECT device, count, since, reason FROM camera_set_aside
+/// One line about each camera that has sources set aside, as far as that is known to be so.
+pub(super) async fn warnings(sql: &Sql, now: OffsetDateTime) -> Result<Vec<String>, StoreError> {
+    let since = millis(now - STALE);
+    let cameras: i64 = sqlx::query_scalar(
+        "SELECT count(*) FROM camera_set_aside WHERE count > 0 AND reported_at >= ?",
+    )
+    .bind(since)
+    .fetch_one(sql.read())
+    .await?;
+    let rows: Vec<(String, i64, Option<i64>, String)> = sqlx::query_as(
+        "SELECT device, count, since, reason FROM camera_set_aside
          WHERE count > 0 AND reported_at >= ? ORDER BY device LIMIT ?",
-        )
-        .bind(since)
-        .bind(MAX_WARNINGS)
-        .fetch_all(sql.read())
-        .await?;
-        let mut lines = Vec::new();
-        if cameras > MAX_WARNINGS {
-            lines.push(format!("{cameras} cameras have set sources aside"));
-        }
-        lines.extend(rows.into_iter().map(|(device, count, since, reason)| {
-            let age = since.map_or(String::new(), |since| {
-                let days = (now - from_millis(since)).whole_days();
-                format!(", the oldest {days} days ago")
-            });
-            format!("{device} has set {count} sources aside (rejected){age}: {reason}")
-        }));
-        Ok(lines)
+    )
+    .bind(since)
+    .bind(MAX_WARNINGS)
+    .fetch_all(sql.read())
+    .await?;
+    let mut lines = Vec::new();
+    if cameras > MAX_WARNINGS {
+        lines.push(format!("{cameras} cameras have set sources aside"));
     }
+    lines.extend(rows.into_iter().map(|(device, count, since, reason)| {
+        let age = since.map_or(String::new(), |since| {
+            let days = (now - from_millis(since)).whole_days();
+            format!(", the oldest {days} days ago")
+        });
+        format!("{device} has set {count} sources aside (rejected){age}: {reason}")
+    }));
+    Ok(lines)
 }
 
 #[cfg(test)]
