@@ -205,7 +205,7 @@ impl Ingest {
             return Ok(());
         };
         let outcome = match verdict {
-            Verdict::Reject(reason) => Err(Failure::Reject(reason.to_owned())),
+            Verdict::Reject(reason) => Err(Failure::Reject(reason)),
             Verdict::Wait | Verdict::Seal | Verdict::SealByExif => sources
                 .facts(&self.shared.config.watch)
                 .and_then(|metadata| self.seal_group(group, &sources, metadata)),
@@ -469,6 +469,7 @@ impl Ingest {
         let names: Vec<&str> = group
             .media
             .iter()
+            .chain(&group.others)
             .chain(&group.metadata)
             .map(|source| source.name.as_str())
             .collect();
@@ -515,7 +516,7 @@ impl Sources {
         for medium in &self.media {
             let name = &medium.source.name;
             media.push(MediumSource {
-                name: name.clone(),
+                name: group::sealed_name(name),
                 media_type: group::media_type(name).unwrap_or_default().to_owned(),
                 reader: Box::new(medium.reader()?),
             });
@@ -531,7 +532,8 @@ impl Sources {
         let mut sources = Vec::new();
         for file in self.files() {
             let mut media = manifest.media.iter();
-            let medium = media.find(|medium| medium.name == file.source.name);
+            let name = group::sealed_name(&file.source.name);
+            let medium = media.find(|medium| medium.name == name);
             let sha256 = match medium {
                 Some(medium) => medium.sha256,
                 None => file.hash().map_err(later)?,

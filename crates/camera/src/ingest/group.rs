@@ -36,6 +36,8 @@ pub(crate) enum FolderEvent {
 pub(crate) struct Group {
     pub(crate) metadata: Option<Source>,
     pub(crate) media: Vec<Source>,
+    /// Files of other kinds beside facts that have no picture or film; they are set aside together.
+    pub(crate) others: Vec<Source>,
     /// Time for which the group has been the same, with every file settled.
     pub(crate) age: Duration,
     /// Whether a file was closed, or was the same for long enough.
@@ -52,12 +54,12 @@ pub(crate) enum Verdict {
     /// One JPEG without metadata file.
     SealByExif,
     /// Set aside, for this reason.
-    Reject(&'static str),
+    Reject(String),
 }
 
 impl Group {
     pub(crate) fn files(&self) -> impl Iterator<Item = &Source> {
-        self.metadata.iter().chain(&self.media)
+        self.metadata.iter().chain(&self.media).chain(&self.others)
     }
 
     /// Decides by what is there and how long it has been there.
@@ -69,8 +71,19 @@ impl Group {
             (Some(_), [_, ..]) => Verdict::Seal,
             _ if self.age < pair_wait => Verdict::Wait,
             (None, [one]) if media_type(&one.name) == Some("image/jpeg") => Verdict::SealByExif,
-            (None, _) => Verdict::Reject("no metadata file"),
-            (Some(_), []) => Verdict::Reject("no picture or film for the metadata file"),
+            (None, _) => Verdict::Reject("no metadata file".to_owned()),
+            (Some(_), []) => Verdict::Reject(self.no_media()),
+        }
+    }
+
+    fn no_media(&self) -> String {
+        let names: Vec<&str> = self.others.iter().map(|one| one.name.as_str()).collect();
+        match names.is_empty() {
+            true => "no picture or film for the metadata file".to_owned(),
+            false => format!(
+                "no picture or film for the metadata file: {} has another ending than jpg, jpeg, png and mp4",
+                names.join(", ")
+            ),
         }
     }
 
@@ -104,10 +117,16 @@ pub(crate) fn is_source_name(name: &str) -> bool {
     is_metadata(name) || media_type(name).is_some()
 }
 
-/// The stem of a name that the agent takes.
+/// The stem of a name that is not hidden.
 fn stem(name: &str) -> Option<&str> {
     let (stem, _) = name.rsplit_once('.')?;
-    (is_source_name(name) && !stem.is_empty() && !stem.starts_with('.')).then_some(stem)
+    (!stem.is_empty() && !stem.starts_with('.')).then_some(stem)
+}
+
+/// The name under which a medium is sealed: a colon of a time in it would be a drive or a stream on other systems, so
+/// manifests refuse it.
+pub(crate) fn sealed_name(name: &str) -> String {
+    name.replace(':', "-")
 }
 
 /// What is known of one name.
@@ -173,6 +192,7 @@ impl Folder {
     pub(crate) fn look(&mut self, now: Instant) -> io::Result<BTreeMap<String, Group>> {
         let mut groups: BTreeMap<String, Group> = BTreeMap::new();
         let mut present = HashSet::new();
+        let mut others = Vec::new();
         for item in std::fs::read_dir(&self.path)? {
             let item = item?;
             let Ok(name) = item.file_name().into_string() else {
@@ -181,6 +201,7 @@ impl Folder {
             let Some(stem) = stem(&name) else {
                 continue;
             };
+            let is_taken = is_source_name(&name);
             let data = match item.metadata() {
                 Ok(data) => data,
                 // The file has gone meanwhile.
@@ -192,9 +213,22 @@ impl Folder {
                 continue;
             }
             let source = Source::new(name.clone(), &data);
+            if !is_taken {
+                others.push((stem.to_owned(), source));
+                continue;
+            }
             self.see(&source, now);
             present.insert(name.clone());
             groups.entry(stem.to_owned()).or_default().add(source);
+        }
+        for (stem, source) in others {
+            let group = groups.get_mut(&stem);
+            if let Some(group) = group.filter(|one| one.metadata.is_some() && one.media.is_empty())
+            {
+                self.see(&source, now);
+                present.insert(source.name.clone());
+                group.others.push(source);
+            }
         }
         self.seen.retain(|name, _| present.contains(name));
         self.closed.clear();
@@ -203,6 +237,7 @@ impl Folder {
         self.settled.retain(|stem, _| groups.contains_key(stem));
         for (stem, group) in &mut groups {
             group.media.sort_by(|a, b| a.name.cmp(&b.name));
+            group.others.sort_by(|a, b| a.name.cmp(&b.name));
             self.settle_group(stem, group, now);
         }
         Ok(groups)
@@ -234,7 +269,7 @@ impl Folder {
 
     fn settle_group(&mut self, stem: &str, group: &mut Group, now: Instant) {
         let mut newest = None;
-        for source in group.metadata.iter().chain(&group.media) {
+        for source in group.files() {
             let Some(seen) = self.seen.get(&source.name) else {
                 return;
             };

@@ -201,6 +201,17 @@ async fn set_aside_source_needs_attention_until_it_is_retried_and_sealed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn name_with_colons_is_sealed_without_them() {
+    let stage = Stage::new(1);
+    stage.picture("2026-11-28T10:00:00", b"picture", 1);
+    let running = stage.start().await;
+    until("a block", || running.metrics.snapshot().spooled == 1).await;
+    until("the removal", || names(stage.path("watch")).is_empty()).await;
+    running.stop().await;
+    assert_eq!(media(&stage)[0].name, "2026-11-28T10-00-00.jpg");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn name_that_is_never_taken_needs_attention() {
     use std::os::unix::ffi::OsStrExt as _;
     let stage = Stage::new(1);

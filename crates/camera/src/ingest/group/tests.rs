@@ -56,8 +56,8 @@ fn group(names: &[&str], settled: bool, age: Duration) -> Group {
 fn every_combination_has_its_verdict() {
     let wait = Duration::from_secs(30);
     let (young, old) = (Duration::from_secs(29), wait);
-    let no_metadata = Verdict::Reject("no metadata file");
-    let no_picture = Verdict::Reject("no picture or film for the metadata file");
+    let no_metadata = Verdict::Reject("no metadata file".to_owned());
+    let no_picture = Verdict::Reject("no picture or film for the metadata file".to_owned());
     type Case<'a> = (&'a [&'a str], bool, Duration, Verdict);
     let cases: [Case<'_>; 9] = [
         (&["a.jpg", "a.json"], true, young, Verdict::Seal),
@@ -180,4 +180,25 @@ fn wait_for_the_other_half_begins_when_the_first_is_complete() {
     case.folder
         .is_busy("a", case.start + Duration::from_secs(3_600));
     assert_eq!(case.look(3_601)["a"].age, Duration::from_secs(1));
+}
+
+#[test]
+fn film_of_an_unknown_kind_is_set_aside_with_its_facts_by_name() {
+    let mut case = Case::new();
+    case.write("a.mov", b"film");
+    assert!(case.look(0).is_empty(), "without facts it is none of ours");
+    case.write("a.json", b"facts");
+    case.look(0);
+    let groups = case.look(2);
+    let names: Vec<_> = groups["a"].files().map(|file| &file.name).collect();
+    assert_eq!(names, ["a.json", "a.mov"]);
+    let Verdict::Reject(reason) = groups["a"].verdict(Duration::ZERO) else {
+        panic!("taken");
+    };
+    assert!(reason.contains("a.mov has another ending"), "{reason}");
+    // Beside a picture it is left alone.
+    case.write("a.jpg", b"picture");
+    let groups = case.look(3);
+    let names: Vec<_> = groups["a"].files().map(|file| &file.name).collect();
+    assert_eq!(names, ["a.json", "a.jpg"]);
 }
