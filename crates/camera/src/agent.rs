@@ -1,26 +1,23 @@
 //! The agent: loads what it needs, runs its tasks, and ends when one of them does.
 
 pub(crate) mod error;
+mod folder_events;
 pub(crate) mod shared;
 
 use std::future::Future;
-use std::io;
-use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
-use futures_util::StreamExt;
-use inotify::{EventOwned, EventStream, Inotify, WatchMask};
 use pki::key::Passphrase;
 use pki::tls::TlsError;
-use rustix::io::Errno;
 use rustls::ClientConfig;
 use time::OffsetDateTime;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 pub use self::error::AgentError;
+use self::folder_events::FolderEvents;
 use self::shared::{Shared, dialer, live};
 use crate::bearer::Bearers;
 use crate::clock::Clock;
@@ -44,8 +41,6 @@ use crate::uplink::Worker;
 const TICK: Duration = Duration::from_secs(1);
 /// Times, 5 ms apart, that the end waits for disk work that cannot be aborted.
 const LAST_USERS_POLLS: u32 = 2_000;
-/// Buffer for folder events, in bytes; an overflow costs nothing, the folder is looked at anyway.
-const EVENT_BUFFER: usize = 16 * 1024;
 
 /// What the agent is given beside its settings.
 pub struct Environment {
@@ -150,7 +145,8 @@ impl Agent {
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), AgentError> {
         let ingest = Ingest::new(Arc::clone(&self.shared)).map_err(AgentError::Watch)?;
         // Watch before the first look, so that nothing falls between.
-        let events = watch_folder(&self.shared.config.watch.folder).map_err(AgentError::Watch)?;
+        let events = FolderEvents::watch(&self.shared.config.watch.folder);
+        let events = events.map_err(AgentError::Watch)?;
         let (stop, stopped) = watch::channel(false);
         let sealing = tokio::spawn(seal_until(stopped, events, ingest));
         let mut others: JoinSet<&'static str> = JoinSet::new();
@@ -244,71 +240,22 @@ fn can_enrol_anew(config: &Config, identity: &Identity, now: OffsetDateTime) -> 
     identity.not_after() < now && code.is_some_and(|file| file.try_exists().unwrap_or(false))
 }
 
-type FolderEvents = EventStream<Vec<u8>>;
-
-/// Has the kernel report what happens in the folder; nothing where it watches no more folders for this user, which is no
-/// reason to leave pictures unsealed.
-fn watch_folder(folder: &Path) -> io::Result<Option<FolderEvents>> {
-    let watched = Inotify::init().and_then(|inotify| {
-        let mask = WatchMask::CLOSE_WRITE | WatchMask::MOVED_TO;
-        inotify.watches().add(folder, mask)?;
-        inotify.into_event_stream(vec![0; EVENT_BUFFER])
-    });
-    match watched {
-        Ok(events) => Ok(Some(events)),
-        Err(error) if is_exhausted(&error) => {
-            tracing::warn!(
-                %error,
-                "the kernel watches no more folders for this user (fs.inotify.max_user_instances, fs.inotify.max_user_watches): \
-                 looking every second instead"
-            );
-            Ok(None)
-        }
-        Err(error) => Err(error),
-    }
-}
-
-fn is_exhausted(error: &io::Error) -> bool {
-    let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOSPC, Errno::NOMEM];
-    Errno::from_io_error(error).is_some_and(|errno| exhausted.contains(&errno))
-}
-
 /// Looks at the folder whenever the kernel reports something, and now and then anyway.
 async fn seal_until(
     mut stop: watch::Receiver<bool>,
-    mut events: Option<FolderEvents>,
+    mut folder: FolderEvents,
     mut ingest: Ingest,
 ) -> Result<(), AgentError> {
-    let mut closed = Vec::new();
+    let mut events = Vec::new();
     loop {
         ingest = tokio::task::spawn_blocking(move || {
-            ingest.step(closed);
+            ingest.step(events);
             ingest
         })
         .await?;
-        closed = Vec::new();
-        tokio::select! {
+        events = tokio::select! {
             _ = stop.changed() => return Ok(()),
-            () = tokio::time::sleep(TICK) => {}
-            event = next(&mut events) => match event {
-                Some(Ok(event)) => closed.extend(event.name),
-                Some(Err(error)) => return Err(AgentError::Watch(error)),
-                None => return Err(AgentError::TaskEnded { task: "folder events" }),
-            },
-        }
-        // A burst of events is one look.
-        while let Ok(Some(Ok(event))) =
-            tokio::time::timeout(Duration::from_millis(5), next(&mut events)).await
-        {
-            closed.extend(event.name);
-        }
-    }
-}
-
-/// The next event; never one where the kernel reports none.
-async fn next(events: &mut Option<FolderEvents>) -> Option<io::Result<EventOwned>> {
-    match events {
-        Some(events) => events.next().await,
-        None => std::future::pending().await,
+            events = folder.next(TICK) => events.map_err(AgentError::Watch)?,
+        };
     }
 }

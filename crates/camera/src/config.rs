@@ -55,10 +55,10 @@ pub struct Watch {
     /// Folder that sources are moved to once sealed; without it they are deleted.
     #[serde(default)]
     pub keep_sealed: Option<PathBuf>,
-    /// Seconds that a picture waits for its metadata file, or the other way round.
+    /// Seconds that a complete picture waits for its metadata file, or the other way round.
     #[serde(default = "pair_wait_secs")]
     pub pair_wait_secs: u64,
-    /// Seconds without change after which a file found at start counts as complete.
+    /// Seconds without change, by the monotonic clock, after which a file found at start and without writers is complete.
     #[serde(default = "settle_secs")]
     pub settle_secs: u64,
     /// Classification when the metadata does not give one.

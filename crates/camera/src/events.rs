@@ -5,6 +5,7 @@ use evidence::receipt::Verdict;
 use time::OffsetDateTime;
 
 use crate::log::Contradiction;
+use crate::set_aside::Summary;
 
 /// Something that an operator or auditor cares about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +52,8 @@ pub enum CameraEvent {
     LogContradiction(Contradiction),
     /// A source could not be sealed and was set aside.
     Rejected { name: String, reason: String },
+    /// What is set aside is not what the site was last told, or a day has passed.
+    SetAside(Summary),
     /// A bearer has used up its monthly budget.
     BudgetExhausted { bearer: String },
     /// A bearer failed; others or a later attempt take over.
@@ -133,6 +136,14 @@ pub(crate) fn emit(sink: &dyn EventSink, event: CameraEvent) {
         CameraEvent::Rejected { name, reason } => {
             tracing::warn!(name, reason, "source rejected");
         }
+        CameraEvent::SetAside(Summary { count: 0, .. }) => {
+            tracing::info!("no source is set aside any more");
+        }
+        CameraEvent::SetAside(summary) => tracing::warn!(
+            count = summary.count,
+            reason = summary.reason,
+            "sources are set aside: see `cordon camera status`"
+        ),
         CameraEvent::BudgetExhausted { bearer } => {
             tracing::warn!(bearer, "monthly byte budget used up");
         }

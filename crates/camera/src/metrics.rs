@@ -11,6 +11,7 @@ pub struct Metrics {
     pub(crate) receipted: AtomicU64,
     pub(crate) quarantined: AtomicU64,
     pub(crate) rejected: AtomicU64,
+    pub(crate) set_aside: AtomicU64,
     pub(crate) dropped: AtomicU64,
     pub(crate) failures: AtomicU64,
     pub(crate) read_errors: AtomicU64,
@@ -43,6 +44,8 @@ pub struct Snapshot {
     pub quarantined: u64,
     /// Sources moved to the folder of rejected ones.
     pub rejected: u64,
+    /// Groups of files in the folder of rejected ones.
+    pub set_aside: u64,
     /// Blocks evicted or found damaged since start.
     pub dropped: u64,
     /// Times that a stored block could not be read; it is kept and tried again.
@@ -99,6 +102,7 @@ impl Metrics {
             receipted: read(&self.receipted),
             quarantined: read(&self.quarantined),
             rejected: read(&self.rejected),
+            set_aside: read(&self.set_aside),
             dropped: read(&self.dropped),
             failures: read(&self.failures),
             read_errors: read(&self.read_errors),

@@ -11,7 +11,9 @@ use time::OffsetDateTime;
 use crate::config::Config;
 use crate::engines;
 use crate::journal::{self, Stall};
+use crate::ingest;
 use crate::log::{self, Contradiction};
+use crate::set_aside;
 use crate::trust;
 
 /// State of a camera.
@@ -25,6 +27,10 @@ pub struct Status {
     pub waiting_blocks: usize,
     /// Blocks that were set aside.
     pub damaged_blocks: usize,
+    /// Sources that could not be sealed, in short.
+    pub set_aside: set_aside::Summary,
+    /// Files of the watched folder that the agent does not take, for their names.
+    pub not_taken: Vec<String>,
     /// Number of the trust bundle in force; 0 while there is none.
     pub trust_bundle: u64,
     /// Entries of the centre's audit log, by the newest checkpoint.
@@ -50,6 +56,8 @@ impl Status {
             certificate_until: certificate_end(&config.identity.file)?,
             waiting_blocks: blocks(&spool.join("blocks"))?,
             damaged_blocks: list_damaged(spool).map_err(io::Error::other)?.len(),
+            set_aside: set_aside::Summary::of(&set_aside::list(&config.watch.rejected)?),
+            not_taken: set_aside::not_taken(&config.watch.folder, ingest::is_source_name)?,
             trust_bundle: trust::known_version(&trust::folder(spool))?,
             log_size: log::newest_size(&log)?,
             contradictions: log::contradictions(&log)?,
@@ -64,6 +72,8 @@ impl Status {
         !self.contradictions.is_empty()
             || self.damaged_blocks > 0
             || self.journal_stalled.is_some()
+            || self.set_aside.count > 0
+            || !self.not_taken.is_empty()
             || self.certificate_until.is_some_and(|end| end < now)
     }
 

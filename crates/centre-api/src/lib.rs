@@ -217,6 +217,23 @@ pub struct Overview {
     pub cameras_with_gaps: u64,
 }
 
+/// Sources that a camera could not seal, as it last reported them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct SetAside {
+    /// How many.
+    pub count: u64,
+    /// When the oldest was set aside, by the camera's clock.
+    #[serde(with = "time::serde::rfc3339::option")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub since: Option<OffsetDateTime>,
+    /// Why the newest was set aside.
+    pub reason: String,
+    /// When the camera reported it, by the site's clock.
+    #[serde(with = "time::serde::rfc3339")]
+    #[schema(value_type = String, format = DateTime)]
+    pub reported_at: OffsetDateTime,
+}
+
 /// A camera that has sent something.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Camera {
@@ -240,6 +257,8 @@ pub struct Camera {
     pub dropped: u64,
     /// Blocks in quarantine that claim a number of another block.
     pub forks: u64,
+    /// Sources that it could not seal; null if it reports none.
+    pub set_aside: Option<SetAside>,
 }
 
 /// A reviewer's choice.

@@ -9,7 +9,7 @@ use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, Query, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use centre_api::{Camera, Decision, Details, Filter, Page, Summary};
+use centre_api::{Camera, Decision, Details, Filter, Page, SetAside, Summary};
 use http::header::{
     CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
     X_CONTENT_TYPE_OPTIONS,
@@ -75,7 +75,7 @@ async fn wrong_method() -> Problem {
                        and recorded in the audit log."
     ),
     paths(list, show, medium, decide, cameras, openapi),
-    components(schemas(Problem, Summary, Details, Camera, Decision, Choice))
+    components(schemas(Problem, Summary, Details, Camera, SetAside, Decision, Choice))
 )]
 struct Description;
 

@@ -1,6 +1,8 @@
 //! What the index knows of the cameras' health.
 
-use centre_api::Camera;
+use std::collections::BTreeMap;
+
+use centre_api::{Camera, SetAside};
 use store::sqlx;
 use store::{Sql, StoreError};
 
@@ -11,35 +13,67 @@ use crate::units::Units;
 const MAX_GAPS: i64 = 20;
 
 type Row = (String, i64, i64, i64, i64, i64, bool, i64);
+type SetAsideRow = (String, i64, Option<i64>, String, i64);
 
-/// All cameras by name.
+/// All cameras by name: those that sent a block, and those that reported sources that they could not seal.
 pub(crate) async fn list(sql: &Sql, units: &Units) -> Result<Vec<Camera>, StoreError> {
     let rows: Vec<Row> = sqlx::query_as(
         "SELECT device, last_seen, accepted, quarantined, head, dropped, known < highest,
             (SELECT count(*) FROM forks f WHERE f.device = cameras.device)
-         FROM cameras ORDER BY device",
+         FROM cameras",
     )
     .fetch_all(sql.read())
     .await?;
-    let mut cameras = Vec::with_capacity(rows.len());
+    let mut cameras = BTreeMap::new();
     for (device, seen, blocks, quarantined, head, dropped, has_gaps, forks) in rows {
         let gaps = match has_gaps {
             true => gaps(sql, &device).await?,
             false => Vec::new(),
         };
-        cameras.push(Camera {
-            unit: units.of_device(&device).to_owned(),
-            device,
-            last_seen: Some(from_millis(seen)),
+        let camera = Camera {
+            last_seen: (seen > 0).then(|| from_millis(seen)),
             blocks: blocks.unsigned_abs(),
             quarantined: quarantined.unsigned_abs(),
             head: head.unsigned_abs(),
             gaps,
             dropped: dropped.unsigned_abs(),
             forks: forks.unsigned_abs(),
+            ..nothing_sent(&device, units)
+        };
+        cameras.insert(device, camera);
+    }
+    let rows: Vec<SetAsideRow> = sqlx::query_as(
+        "SELECT device, count, since, reason, reported_at FROM camera_set_aside WHERE count > 0",
+    )
+    .fetch_all(sql.read())
+    .await?;
+    for (device, count, since, reason, reported) in rows {
+        let camera = cameras
+            .entry(device.clone())
+            .or_insert_with(|| nothing_sent(&device, units));
+        camera.set_aside = Some(SetAside {
+            count: count.unsigned_abs(),
+            since: since.map(from_millis),
+            reason,
+            reported_at: from_millis(reported),
         });
     }
-    Ok(cameras)
+    Ok(cameras.into_values().collect())
+}
+
+fn nothing_sent(device: &str, units: &Units) -> Camera {
+    Camera {
+        unit: units.of_device(device).to_owned(),
+        device: device.to_owned(),
+        last_seen: None,
+        blocks: 0,
+        quarantined: 0,
+        head: 0,
+        gaps: Vec::new(),
+        dropped: 0,
+        forks: 0,
+        set_aside: None,
+    }
 }
 
 async fn gaps(sql: &Sql, device: &str) -> Result<Vec<(u64, u64)>, StoreError> {

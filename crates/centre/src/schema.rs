@@ -12,6 +12,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     COUNTERS,
     CAMERA_JOURNALS,
     JOURNALS,
+    CAMERA_SET_ASIDE,
 ];
 
 const FIRST: Migration = Migration {
@@ -146,6 +147,20 @@ CREATE TABLE journals (
 -- When their last record came is not known: their time begins now.
 INSERT INTO journals
     SELECT 'camera/' || device, unixepoch() * 1000, NULL FROM camera_journal GROUP BY device;
+",
+};
+
+const CAMERA_SET_ASIDE: Migration = Migration {
+    version: 7,
+    sql: "
+-- Sources that a camera could not seal, as it last reported them.
+CREATE TABLE camera_set_aside (
+    device      TEXT PRIMARY KEY,
+    count       INTEGER NOT NULL,
+    since       INTEGER,               -- by the camera's clock
+    reason      TEXT NOT NULL,
+    reported_at INTEGER NOT NULL       -- by the site's clock
+) STRICT, WITHOUT ROWID;
 ",
 };
 

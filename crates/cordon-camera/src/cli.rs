@@ -63,6 +63,23 @@ pub enum Camera {
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
     },
+    /// List the sources that could not be sealed, with the reasons, or give them back to be tried again. Mend the cause
+    /// first: a source that still cannot be sealed is set aside again.
+    #[command(after_help = "Examples:
+  cordon camera retry --config /etc/cordon-camera.toml
+  cordon camera retry --config /etc/cordon-camera.toml --name 20261121-100000
+  cordon camera retry --config /etc/cordon-camera.toml --all")]
+    Retry {
+        /// Settings of the agent.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+        /// Give back the files with this name, without its ending.
+        #[arg(long, value_name = "NAME", conflicts_with = "all")]
+        name: Option<String>,
+        /// Give back all.
+        #[arg(long)]
+        all: bool,
+    },
     /// List the blocks that were set aside as damaged, or decide about one.
     #[command(after_help = "Examples:
   cordon camera damaged --config /etc/cordon-camera.toml

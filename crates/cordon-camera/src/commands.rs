@@ -4,9 +4,12 @@ use pki::key::Passphrase;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use evidence::manifest::is_unsafe_char;
 use evidence::spool::list_damaged;
 
-use camera::{Agent, Clock, Config, Environment, NoEvents, Status};
+use camera::{
+    Agent, Clock, Config, Environment, NoEvents, SetAside, Status, give_back, list_set_aside,
+};
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
@@ -23,6 +26,7 @@ pub async fn run(command: Camera, json: bool) -> Outcome {
         Camera::Run { config } => agent(config).await,
         Camera::Status { config } => status(&load(&config)?.0, json),
         Camera::AcceptLog { config } => accept_log(&load(&config)?.0, json),
+        Camera::Retry { config, name, all } => retry(&load(&config)?.0, name.as_deref(), all, json),
         Camera::Damaged {
             config,
             restore,
@@ -67,6 +71,19 @@ fn status(config: &Config, json: bool) -> Outcome {
         "{}\nwaiting blocks  {}\ndamaged blocks  {}\ntrust bundle    {}",
         status.device, status.waiting_blocks, status.damaged_blocks, status.trust_bundle,
     );
+    if status.set_aside.count > 0 {
+        text.push_str(&format!(
+            "\nset aside       {} sources, the newest for: {}",
+            status.set_aside.count,
+            printable(&status.set_aside.reason)
+        ));
+        if let Some(since) = status.set_aside.since {
+            text.push_str(&format!("\noldest of these {}", since.date()));
+        }
+    }
+    for name in &status.not_taken {
+        text.push_str(&format!("\nnot taken       {}", printable(name)));
+    }
     if let Some(end) = status.certificate_until {
         text.push_str(&format!("\ncertificate     until {}", end.date()));
     }
@@ -93,7 +110,7 @@ fn status(config: &Config, json: bool) -> Outcome {
     if status.needs_attention(OffsetDateTime::now_utc()) {
         return Err(Failure::new(
             anyhow::anyhow!("camera {} needs a person's attention", status.device),
-            "docs/camera.md says what each problem means; the commands `accept-log` and `damaged` are for deciding",
+            "docs/camera.md says what each problem means; the commands `retry`, `accept-log` and `damaged` are for deciding",
         ));
     }
     Ok(())
@@ -122,6 +139,59 @@ fn accept_log(config: &Config, json: bool) -> Outcome {
         &serde_json::json!({ "accepted": count }),
         &format!("{count} contradictions of the audit log accepted"),
     )
+}
+
+/// Lists what is set aside, or gives some of it back to the watched folder.
+fn retry(config: &Config, name: Option<&str>, all: bool, json: bool) -> Outcome {
+    let folder = &config.watch.rejected;
+    let mut groups = list_set_aside(folder).or_hint(
+        format!("cannot list {}", folder.display()),
+        "check the folder's rights",
+    )?;
+    if name.is_none() && !all {
+        return print_set_aside(&groups, json);
+    }
+    groups.retain(|group| all || name == Some(group.name.as_str()));
+    if let Some(name) = name.filter(|_| groups.is_empty()) {
+        return Err(Failure::new(
+            anyhow::anyhow!("no source {} is set aside", printable(name)),
+            "list the names with the command `retry` without options",
+        ));
+    }
+    let subject = name.map_or("all sources", |_| "one source");
+    record(config, "camera.retry", subject)?;
+    for group in &groups {
+        give_back(folder, &config.watch.folder, group).or_hint(
+            format!("cannot give {} back", printable(&group.name)),
+            "check the rights of both folders, and repeat the command",
+        )?;
+    }
+    print(
+        json,
+        &serde_json::json!({ "given_back": groups }),
+        &format!("{} sources are tried again", groups.len()),
+    )
+}
+
+fn print_set_aside(groups: &[SetAside], json: bool) -> Outcome {
+    let mut text = format!("{} sources are set aside", groups.len());
+    for group in groups {
+        let since = group
+            .since
+            .map_or(String::new(), |at| at.date().to_string());
+        text.push_str(&format!(
+            "\n{since:>10}  {}  {}",
+            printable(&group.name),
+            printable(&group.reason)
+        ));
+    }
+    print(json, &serde_json::json!({ "set_aside": groups }), &text)
+}
+
+/// A text from outside, without characters that move a terminal's cursor or turn a line's direction.
+fn printable(text: &str) -> String {
+    let plain = |c| if is_unsafe_char(c) { '?' } else { c };
+    text.chars().map(plain).collect()
 }
 
 fn damaged(config: &Config, json: bool) -> Outcome {

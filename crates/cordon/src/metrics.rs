@@ -80,8 +80,17 @@ pub(crate) fn router(
 async fn healthz(
     State((site, notices)): State<(Site, notices::Metrics)>,
 ) -> (http::StatusCode, String) {
-    let mut health = renewal::health(&site, OffsetDateTime::now_utc());
+    let now = OffsetDateTime::now_utc();
+    let mut health = renewal::health(&site, now);
     health.warnings.extend(notices.warnings());
+    match site.centre.intake().set_aside_warnings(now).await {
+        Ok(warnings) => health.warnings.extend(warnings),
+        Err(error) => {
+            let error = error_report::Report(&error);
+            let problem = format!("cannot read what cameras set aside: {error}");
+            health.problems.push(problem);
+        }
+    }
     let (status, mut text) = if health.problems.is_empty() {
         (http::StatusCode::OK, "ok\n".to_owned())
     } else {

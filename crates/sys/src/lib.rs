@@ -5,6 +5,7 @@
 //! - [`grace`]: waiting for what the kernel has under way.
 //! - [`option`]: socket options of the kernel's IPsec, and which of several sockets gets which SPI.
 //! - [`checksum`]: the Internet checksum.
+//! - [`lease`]: whether a file has a writer.
 //! - [`tcp`]: what the kernel counts of a connection.
 //! - [`memory`]: giving back what only setting up needed.
 //! - [`shared`]: memory shared with other processes and with devices.
@@ -15,6 +16,7 @@
 
 pub mod checksum;
 pub mod grace;
+pub mod lease;
 pub mod memory;
 pub mod option;
 pub mod privileges;

@@ -1,22 +1,34 @@
-//! Which files of the watched folder belong together, and what is to be done with them.
+//! Which files of the watched folder belong together, which are complete, and what is to be done with them.
+//!
+//! No modification time and no wall clock decides whether a file is complete: a camera's clock may be wrong, and a writer
+//! may pause. The kernel says when a file was closed or moved in, and whether it has a writer. A file that was there
+//! before the agent counts as complete when it has no writer and was the same on several looks.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
+use super::source::{Source, Writers};
 
-/// A file as it was seen; enough to recognise it after a restart.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Source {
-    pub(crate) name: String,
-    pub(crate) size: u64,
-    /// Nanoseconds since 1970.
-    pub(crate) modified: u128,
-    #[serde(skip)]
-    pub(crate) complete: bool,
+/// Time without a change after which a file counts as complete if nobody can say whether it has a writer, and no close was
+/// seen: the file was there before the agent, or another computer writes it. A radio link is rarely silent for longer
+/// within a file.
+const UNKNOWN_QUIET: Duration = Duration::from_secs(60);
+/// The same if the file was created while the agent watched, and was not closed since: a writer on this computer is
+/// likely to have it open.
+const CREATED_QUIET: Duration = Duration::from_secs(600);
+
+/// What the kernel reports of the folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum FolderEvent {
+    /// A file was closed after writing, or moved in.
+    Closed(OsString),
+    /// A file was created and is not closed yet.
+    Created(OsString),
+    /// Events were lost, or the folder is another one: nothing that was reported counts any more.
+    Lost,
 }
 
 /// Files with one stem.
@@ -24,6 +36,12 @@ pub(crate) struct Source {
 pub(crate) struct Group {
     pub(crate) metadata: Option<Source>,
     pub(crate) media: Vec<Source>,
+    /// Files of other kinds beside facts that have no picture or film; they are set aside together.
+    pub(crate) others: Vec<Source>,
+    /// Time for which the group has been the same, with every file settled.
+    pub(crate) age: Duration,
+    /// Whether a file was closed, or was the same for long enough.
+    settled: bool,
 }
 
 /// Next step for a group.
@@ -36,27 +54,51 @@ pub(crate) enum Verdict {
     /// One JPEG without metadata file.
     SealByExif,
     /// Set aside, for this reason.
-    Reject(&'static str),
+    Reject(String),
 }
 
 impl Group {
     pub(crate) fn files(&self) -> impl Iterator<Item = &Source> {
-        self.metadata.iter().chain(&self.media)
+        self.metadata.iter().chain(&self.media).chain(&self.others)
     }
 
     /// Decides by what is there and how long it has been there.
-    pub(crate) fn verdict(&self, age: Duration, pair_wait: Duration) -> Verdict {
-        if self.files().any(|f| !f.complete) {
+    pub(crate) fn verdict(&self, pair_wait: Duration) -> Verdict {
+        if !self.settled {
             return Verdict::Wait;
         }
         match (&self.metadata, self.media.as_slice()) {
             (Some(_), [_, ..]) => Verdict::Seal,
-            _ if age < pair_wait => Verdict::Wait,
+            _ if self.age < pair_wait => Verdict::Wait,
             (None, [one]) if media_type(&one.name) == Some("image/jpeg") => Verdict::SealByExif,
-            (None, _) => Verdict::Reject("no metadata file"),
-            (Some(_), []) => Verdict::Reject("no picture or film for the metadata file"),
+            (None, _) => Verdict::Reject("no metadata file".to_owned()),
+            (Some(_), []) => Verdict::Reject(self.no_media()),
         }
     }
+
+    fn no_media(&self) -> String {
+        let names: Vec<&str> = self.others.iter().map(|one| one.name.as_str()).collect();
+        match names.is_empty() {
+            true => "no picture or film for the metadata file".to_owned(),
+            false => format!(
+                "no picture or film for the metadata file: {} has another ending than jpg, jpeg, png and mp4",
+                names.join(", ")
+            ),
+        }
+    }
+
+    fn add(&mut self, source: Source) {
+        if is_metadata(&source.name) {
+            self.metadata = Some(source);
+        } else {
+            self.media.push(source);
+        }
+    }
+}
+
+fn is_metadata(name: &str) -> bool {
+    name.rsplit_once('.')
+        .is_some_and(|(_, extension)| extension.eq_ignore_ascii_case("json"))
 }
 
 /// The media type that a file name's extension stands for.
@@ -70,12 +112,49 @@ pub(crate) fn media_type(name: &str) -> Option<&'static str> {
     }
 }
 
-/// Remembers between looks which files were closed and since when groups are known.
+/// Returns whether a file with this name is a picture, a film or facts.
+pub(crate) fn is_source_name(name: &str) -> bool {
+    is_metadata(name) || media_type(name).is_some()
+}
+
+/// The stem of a name that is not hidden.
+fn stem(name: &str) -> Option<&str> {
+    let (stem, _) = name.rsplit_once('.')?;
+    (!stem.is_empty() && !stem.starts_with('.')).then_some(stem)
+}
+
+/// The name under which a medium is sealed: a colon of a time in it would be a drive or a stream on other systems, so
+/// manifests refuse it.
+pub(crate) fn sealed_name(name: &str) -> String {
+    name.replace(':', "-")
+}
+
+/// What is known of one name.
+struct Seen {
+    source: Source,
+    /// First look at which it was as it is.
+    since: Instant,
+    /// Closed after writing, or moved in, and not changed since.
+    closed: bool,
+    /// Created while the kernel reported events, and not closed.
+    created: bool,
+}
+
+impl Seen {
+    fn quiet(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.since)
+    }
+}
+
+/// Remembers between looks what was seen of files and groups.
 pub(crate) struct Folder {
     path: PathBuf,
     settle: Duration,
+    seen: HashMap<String, Seen>,
     closed: HashSet<OsString>,
-    first_seen: HashMap<String, Instant>,
+    created: HashSet<OsString>,
+    /// Since when each group is complete, as far as events and looks say.
+    settled: HashMap<String, Instant>,
 }
 
 impl Folder {
@@ -83,25 +162,46 @@ impl Folder {
         Self {
             path: path.to_owned(),
             settle,
+            seen: HashMap::new(),
             closed: HashSet::new(),
-            first_seen: HashMap::new(),
+            created: HashSet::new(),
+            settled: HashMap::new(),
         }
     }
 
-    /// Notes that the kernel reported a file closed after writing, or moved in.
-    pub(crate) fn closed(&mut self, name: OsString) {
-        self.closed.insert(name);
+    /// Notes what the kernel reported since the last look.
+    pub(crate) fn note(&mut self, event: FolderEvent) {
+        match event {
+            FolderEvent::Closed(name) => {
+                self.created.remove(&name);
+                self.closed.insert(name);
+            }
+            FolderEvent::Created(name) => {
+                self.closed.remove(&name);
+                self.created.insert(name);
+            }
+            FolderEvent::Lost => {
+                self.seen.clear();
+                self.closed.clear();
+                self.created.clear();
+            }
+        }
     }
 
-    /// Looks at the folder; the groups come with the time they have been known.
-    pub(crate) fn look(&mut self, now: Instant) -> io::Result<BTreeMap<String, (Group, Duration)>> {
+    /// Looks at the folder.
+    pub(crate) fn look(&mut self, now: Instant) -> io::Result<BTreeMap<String, Group>> {
         let mut groups: BTreeMap<String, Group> = BTreeMap::new();
         let mut present = HashSet::new();
+        let mut others = Vec::new();
         for item in std::fs::read_dir(&self.path)? {
             let item = item?;
             let Ok(name) = item.file_name().into_string() else {
                 continue;
             };
+            let Some(stem) = stem(&name) else {
+                continue;
+            };
+            let is_taken = is_source_name(&name);
             let data = match item.metadata() {
                 Ok(data) => data,
                 // The file has gone meanwhile.
@@ -109,113 +209,102 @@ impl Folder {
                 // What cannot be seen is not missing: a picture without its metadata is rejected.
                 Err(e) => return Err(e),
             };
-            let Some((stem, extension)) = name.rsplit_once('.') else {
-                continue;
-            };
-            if !data.is_file() || stem.is_empty() || stem.starts_with('.') {
+            if !data.is_file() {
                 continue;
             }
-            let is_metadata = extension.eq_ignore_ascii_case("json");
-            if !is_metadata && media_type(&name).is_none() {
+            let source = Source::new(name.clone(), &data);
+            if !is_taken {
+                others.push((stem.to_owned(), source));
                 continue;
             }
-            let modified = data.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-            let quiet = modified.elapsed().is_ok_and(|age| age >= self.settle);
-            let source = Source {
-                size: data.len(),
-                modified: modified
-                    .duration_since(SystemTime::UNIX_EPOCH)
-                    .map_or(0, |d| d.as_nanos()),
-                complete: quiet || self.closed.contains(&item.file_name()),
-                name: name.clone(),
-            };
-            present.insert(item.file_name());
-            let group = groups.entry(stem.to_owned()).or_default();
-            if is_metadata {
-                group.metadata = Some(source);
-            } else {
-                group.media.push(source);
+            self.see(&source, now);
+            present.insert(name.clone());
+            groups.entry(stem.to_owned()).or_default().add(source);
+        }
+        for (stem, source) in others {
+            let group = groups.get_mut(&stem);
+            if let Some(group) = group.filter(|one| one.metadata.is_some() && one.media.is_empty())
+            {
+                self.see(&source, now);
+                present.insert(source.name.clone());
+                group.others.push(source);
             }
         }
-        self.closed.retain(|name| present.contains(name));
-        self.first_seen.retain(|stem, _| groups.contains_key(stem));
-        let aged = groups.into_iter().map(|(stem, mut group)| {
+        self.seen.retain(|name, _| present.contains(name));
+        self.closed.clear();
+        // A file that was created and is not seen yet is seen by the next look.
+        self.created.clear();
+        self.settled.retain(|stem, _| groups.contains_key(stem));
+        for (stem, group) in &mut groups {
             group.media.sort_by(|a, b| a.name.cmp(&b.name));
-            let since = *self.first_seen.entry(stem.clone()).or_insert(now);
-            (stem, (group, now.saturating_duration_since(since)))
-        });
-        Ok(aged.collect())
+            group.others.sort_by(|a, b| a.name.cmp(&b.name));
+            self.settle_group(stem, group, now);
+        }
+        Ok(groups)
+    }
+
+    /// Updates what is known of one file.
+    fn see(&mut self, source: &Source, now: Instant) {
+        let name = OsStr::new(&source.name);
+        let (closed, created) = (self.closed.contains(name), self.created.contains(name));
+        let known = self.seen.get_mut(&source.name);
+        match known.filter(|seen| seen.source.is_unchanged(source)) {
+            Some(seen) => {
+                seen.closed |= closed;
+                seen.created = (seen.created || created) && !seen.closed;
+            }
+            None => {
+                let before = self.seen.get(&source.name);
+                let open = before.is_some_and(|seen| seen.created && !closed);
+                let seen = Seen {
+                    source: source.clone(),
+                    since: now,
+                    closed,
+                    created: created || open,
+                };
+                self.seen.insert(source.name.clone(), seen);
+            }
+        }
+    }
+
+    fn settle_group(&mut self, stem: &str, group: &mut Group, now: Instant) {
+        let mut newest = None;
+        for source in group.files() {
+            let Some(seen) = self.seen.get(&source.name) else {
+                return;
+            };
+            if !seen.closed && seen.quiet(now) < self.settle {
+                self.settled.remove(stem);
+                return;
+            }
+            newest = newest.max(Some(seen.since));
+        }
+        let since = self.settled.entry(stem.to_owned()).or_insert(now);
+        // A file that came or changed since begins the wait for the other half again.
+        *since = newest.map_or(*since, |newest| newest.max(*since));
+        group.age = now.saturating_duration_since(*since);
+        group.settled = true;
+    }
+
+    /// Returns whether a file of a settled group is complete, by what the kernel says about writers.
+    pub(crate) fn is_complete(&self, name: &str, writers: Writers, now: Instant) -> bool {
+        let Some(seen) = self.seen.get(name) else {
+            return false;
+        };
+        match writers {
+            Writers::None => true,
+            Writers::Some => false,
+            Writers::Unknown if seen.closed => true,
+            Writers::Unknown if seen.created => seen.quiet(now) >= CREATED_QUIET.max(self.settle),
+            Writers::Unknown => seen.quiet(now) >= UNKNOWN_QUIET.max(self.settle),
+        }
+    }
+
+    /// Begins the wait for the other half again: a file of the group still has a writer.
+    pub(crate) fn is_busy(&mut self, stem: &str, now: Instant) {
+        self.settled.insert(stem.to_owned(), now);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn source(name: &str, complete: bool) -> Source {
-        Source {
-            name: name.into(),
-            size: 1,
-            modified: 1,
-            complete,
-        }
-    }
-
-    fn group(names: &[(&str, bool)]) -> Group {
-        let mut group = Group::default();
-        for (name, complete) in names {
-            if name.ends_with("json") {
-                group.metadata = Some(source(name, *complete));
-            } else {
-                group.media.push(source(name, *complete));
-            }
-        }
-        group
-    }
-
-    #[test]
-    fn every_combination_has_its_verdict() {
-        let wait = Duration::from_secs(30);
-        let (young, old) = (Duration::from_secs(29), wait);
-        let no_metadata = Verdict::Reject("no metadata file");
-        let no_picture = Verdict::Reject("no picture or film for the metadata file");
-        type Case<'a> = (&'a [(&'a str, bool)], Duration, Verdict);
-        let cases: [Case<'_>; 9] = [
-            (&[("a.jpg", true), ("a.json", true)], young, Verdict::Seal),
-            (
-                &[("a.jpg", true), ("a.mp4", true), ("a.json", true)],
-                young,
-                Verdict::Seal,
-            ),
-            (&[("a.jpg", true), ("a.json", false)], old, Verdict::Wait),
-            (&[("a.jpg", false), ("a.json", true)], old, Verdict::Wait),
-            (&[("a.jpg", true)], young, Verdict::Wait),
-            (&[("a.jpg", true)], old, Verdict::SealByExif),
-            (&[("a.mp4", true)], old, no_metadata.clone()),
-            (&[("a.jpg", true), ("a.png", true)], old, no_metadata),
-            (&[("a.json", true)], old, no_picture),
-        ];
-        for (files, age, expected) in cases {
-            assert_eq!(group(files).verdict(age, wait), expected, "{files:?}");
-        }
-    }
-
-    #[test]
-    fn a_file_is_complete_when_closed_or_quiet() {
-        let temp = tempfile::tempdir().unwrap();
-        std::fs::write(temp.path().join("a.jpg"), b"x").unwrap();
-        std::fs::write(temp.path().join("a.txt"), b"x").unwrap();
-        std::fs::write(temp.path().join(".hidden.jpg"), b"x").unwrap();
-        std::fs::create_dir(temp.path().join("b.jpg")).unwrap();
-        let complete = |folder: &mut Folder| {
-            let groups = folder.look(Instant::now()).unwrap();
-            assert_eq!(groups.len(), 1);
-            groups["a"].0.media[0].complete
-        };
-        let mut folder = Folder::new(temp.path(), Duration::from_secs(3_600));
-        assert!(!complete(&mut folder));
-        folder.closed("a.jpg".into());
-        assert!(complete(&mut folder));
-        assert!(complete(&mut Folder::new(temp.path(), Duration::ZERO)));
-    }
-}
+mod tests;

@@ -71,6 +71,23 @@ pub(super) fn told(
             reason,
             vec![("name", UntrustedText::new(name).as_str().into())],
         ),
+        CameraEvent::SetAside(summary) => Some((
+            "camera.set-aside",
+            match summary.count {
+                0 => Outcome::Ok,
+                _ => Outcome::Fail,
+            },
+            (!summary.reason.is_empty()).then(|| summary.reason.clone()),
+            [
+                Some(("count", summary.count.into())),
+                summary
+                    .since
+                    .map(|since| ("since", since.unix_timestamp().into())),
+            ]
+            .into_iter()
+            .flatten()
+            .collect(),
+        )),
         CameraEvent::BudgetExhausted { bearer } => Some((
             "camera.budget",
             Outcome::Fail,

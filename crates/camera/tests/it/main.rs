@@ -7,6 +7,7 @@
 
 mod enrolment;
 mod fake_centre;
+mod intake;
 mod log;
 mod proxy;
 mod revocation;

@@ -53,6 +53,11 @@ async fn bad_input_is_set_aside_with_its_reason() {
 
 /// A JPEG of nothing but EXIF: big-endian TIFF with an Exif and a GPS directory.
 fn exif_jpeg() -> Vec<u8> {
+    exif_jpeg_with([0; 4], *b"+01:00\0\0")
+}
+
+/// The same with this offset of a directory after the one for GPS, and this offset of the time.
+fn exif_jpeg_with(next: [u8; 4], offset: [u8; 8]) -> Vec<u8> {
     let mut tiff: Vec<u8> = b"MM\0\x2a\0\0\0\x08".to_vec();
     let entry = |tag: u16, kind: u16, count: u32, value: [u8; 4]| {
         let mut e = tag.to_be_bytes().to_vec();
@@ -77,10 +82,10 @@ fn exif_jpeg() -> Vec<u8> {
     tiff.extend(entry(2, 5, 3, at(170)));
     tiff.extend(entry(3, 2, 2, *b"E\0\0\0"));
     tiff.extend(entry(4, 5, 3, at(194)));
-    tiff.extend([0; 4]);
+    tiff.extend(next);
     tiff.extend(b"Bridge \0");
     tiff.extend(b"2026:11:21 10:00:00\0");
-    tiff.extend(b"+01:00\0\0");
+    tiff.extend(offset);
     for (n, d) in [
         (33_u32, 1_u32),
         (30, 1),
@@ -98,6 +103,26 @@ fn exif_jpeg() -> Vec<u8> {
     jpeg.extend(tiff);
     jpeg.extend([0xff, 0xd9]);
     jpeg
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn exif_with_a_damaged_directory_or_a_blank_offset_is_read() {
+    let stage = offline();
+    let put = |name: &str, bytes: Vec<u8>| std::fs::write(stage.path(name), bytes).unwrap();
+    put("watch/next.jpg", exif_jpeg_with([0xff; 4], *b"+01:00\0\0"));
+    put("watch/blank.jpg", exif_jpeg_with([0; 4], *b"   :  \0\0"));
+    put("watch/wrong.jpg", exif_jpeg_with([0; 4], *b"+99:99\0\0"));
+    let running = stage.start().await;
+    until("all to be dealt with", || {
+        let snapshot = running.metrics.snapshot();
+        (snapshot.spooled, snapshot.rejected) == (2, 1)
+    })
+    .await;
+    running.stop().await;
+    assert_eq!(
+        names(stage.path("rejected")),
+        ["wrong.jpg", "wrong.reason.txt"]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -27,7 +27,7 @@ use time::format_description::well_known::Rfc3339;
 
 use super::Intake;
 use super::error::SettleError;
-
+use super::set_aside::Report;
 use crate::device::Device;
 use crate::problem::Problem;
 use crate::silence::{self, SilenceError, SilentJournal};
@@ -273,6 +273,15 @@ impl Intake {
                 .await?;
         }
         silence::moved(&mut tx, &silence::of_camera(device), now).await?;
+        let newest = plan
+            .new
+            .iter()
+            .rev()
+            .filter_map(|index| records.get(*index));
+        let mut reports = newest.filter_map(|record| Report::of(&record.leaf.event));
+        if let Some(report) = reports.next() {
+            report.keep(device, now, &mut tx).await?;
+        }
         tx.commit().await.map_err(StoreError::from)?;
         Ok(Taken::Place(place))
     }

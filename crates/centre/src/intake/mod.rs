@@ -27,6 +27,7 @@ mod quota;
 mod refusals;
 mod renew;
 pub(crate) mod scan;
+mod set_aside;
 mod settling;
 pub(crate) mod tus;
 mod upload;
@@ -131,6 +132,17 @@ impl Intake {
 
     pub(crate) fn limits(&self) -> &Limits {
         &self.inner.limits
+    }
+
+    /// Says which cameras have sources that they could not seal, a line each.
+    ///
+    /// # Errors
+    /// Those of the index.
+    pub async fn set_aside_warnings(
+        &self,
+        now: OffsetDateTime,
+    ) -> Result<Vec<String>, store::StoreError> {
+        set_aside::warnings(&self.inner.sql, now).await
     }
 
     /// Takes up what a crash interrupted: complete uploads, and blocks without a receipt.

@@ -8,6 +8,7 @@
 )]
 
 mod api;
+mod cameras;
 mod chain;
 mod crash;
 mod creation_with_upload;

@@ -8,7 +8,7 @@ use access::{PersonRecord, Principal, Role};
 use axum::body::Body;
 use centre_api::{
     Camera, Cursor, CustodyStep, Decision, Details, Disputing, Filter, Medium, Overview, Page,
-    ReviewedBy, Summary,
+    ReviewedBy, SetAside, Summary,
 };
 use pki::clearance::Clearance;
 use pki::tls::PeerCertificates;
@@ -391,6 +391,12 @@ impl Backend for Fake {
             gaps: vec![(3, 3), (5, 6)],
             dropped: 2,
             forks: 5,
+            set_aside: Some(SetAside {
+                count: 4,
+                since: Some(AT),
+                reason: EVIL.into(),
+                reported_at: AT,
+            }),
         }])
     }
 

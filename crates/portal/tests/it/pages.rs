@@ -139,6 +139,7 @@ async fn a_violation_shows_facts_forms_and_proofs() {
     assert!(list.contains("2 are not shown"));
     let cameras = portal.get(As::Certificate, "/cameras").await.text;
     assert!(cameras.contains("3, 5–6") && cameras.contains("2 declared lost"));
+    assert!(cameras.contains("4 not sealed"));
     let audit = portal.get(As::Certificate, "/audit?before=5").await.text;
     assert!(audit.contains("href=\"/audit?before=4\""));
 }
