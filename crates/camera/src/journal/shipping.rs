@@ -116,6 +116,8 @@ async fn send_all(
             }
         };
         match answer {
+            // A site of an earlier version takes none: nothing to see to on the camera.
+            Taken::Nowhere => return Ok(progress),
             Taken::Through(answer) if answer.seq == batch.last => {
                 from = batch.last.saturating_add(1);
                 (lost, progress.moved) = (false, true);
@@ -142,6 +144,8 @@ enum Taken {
     Through(Answer),
     /// It lacks what comes after this number.
     Lacks(u64),
+    /// It has no place for journals.
+    Nowhere,
 }
 
 /// Sends a batch. The inner error says why the site does not take it.
@@ -167,6 +171,7 @@ async fn send(
     Ok(match (answer.status(), content) {
         (StatusCode::OK, Some(content)) => Ok(Taken::Through(content)),
         (StatusCode::CONFLICT, Some(content)) => Ok(Taken::Lacks(content.seq)),
+        (StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED, _) => Ok(Taken::Nowhere),
         (status, _) => Err(why(status, answer.body())),
     })
 }
