@@ -11,6 +11,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     QUARANTINE,
     COUNTERS,
     CAMERA_JOURNALS,
+    DERIVED,
 ];
 
 const FIRST: Migration = Migration {
@@ -130,6 +131,14 @@ CREATE TABLE camera_journal (
     log_index   INTEGER,               -- NULL until the audit log has answered
     PRIMARY KEY (device, seq)
 ) STRICT, WITHOUT ROWID;
+",
+};
+
+const DERIVED: Migration = Migration {
+    version: 6,
+    sql: "
+-- Numbers of custody events come from the log.
+DROP TABLE custody_pending;
 ",
 };
 

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 
-use audit::{Actor, Event, Leaf};
+use audit::{Actor, AuditSink as _, Event, Leaf};
 use axum::body::Bytes;
 use axum::extract::{ConnectInfo, DefaultBodyLimit, Extension, State};
 use axum::response::{IntoResponse, Response};

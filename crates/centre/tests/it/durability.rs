@@ -43,8 +43,14 @@ impl Site {
 }
 
 /// The version that the centre writes; nothing is migrated.
-pub(crate) const SCHEMA: &[store::Migration] =
-    &[version(1), version(2), version(3), version(4), version(5)];
+pub(crate) const SCHEMA: &[store::Migration] = &[
+    version(1),
+    version(2),
+    version(3),
+    version(4),
+    version(5),
+    version(6),
+];
 
 const fn version(version: i64) -> store::Migration {
     store::Migration { version, sql: "" }
@@ -312,6 +318,15 @@ impl AuditSink for Stubborn {
             return Err(AuditError::Stopped);
         }
         self.sink.record_all(events)
+    }
+
+    fn read_on(
+        &self,
+        from: u64,
+        wanted: &dyn Fn(&str) -> bool,
+        each: &mut dyn FnMut(audit::Logged),
+    ) -> Result<u64, AuditError> {
+        self.sink.read_on(from, wanted, each)
     }
 }
 
