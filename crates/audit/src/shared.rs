@@ -238,6 +238,17 @@ impl RoleLog {
     pub fn role(&self) -> &str {
         &self.role
     }
+
+    /// Decodes an entry of the log.
+    fn logged(&self, index: u64, bytes: &[u8]) -> Result<Logged, AuditError> {
+        let leaf = Leaf::decode(bytes);
+        let leaf = leaf.map_err(|source| AuditError::Leaf { index, source })?;
+        Ok(Logged {
+            is_own: leaf.role == self.role,
+            event: leaf.event,
+            index,
+        })
+    }
 }
 
 impl AuditSink for RoleLog {
@@ -276,12 +287,24 @@ impl AuditSink for RoleLog {
             if std::str::from_utf8(bytes).is_ok_and(|text| !wanted(text)) {
                 return Ok(ControlFlow::Continue(()));
             }
-            let leaf = Leaf::decode(bytes);
-            let leaf = leaf.map_err(|source| AuditError::Leaf { index, source })?;
-            let is_own = leaf.role == self.role;
-            let event = leaf.event;
-            Ok(each(Logged { event, is_own }))
+            Ok(each(self.logged(index, bytes)?))
         })
+    }
+
+    fn read_on(
+        &self,
+        from: u64,
+        wanted: &dyn Fn(&str) -> bool,
+        each: &mut dyn FnMut(Logged),
+    ) -> Result<u64, AuditError> {
+        let view = View::open(&self.inner.dir.join("log"), &self.inner.verifier)?;
+        view.oldest_first(from, |index, bytes| {
+            if !std::str::from_utf8(bytes).is_ok_and(|text| !wanted(text)) {
+                each(self.logged(index, bytes)?);
+            }
+            Ok::<_, AuditError>(())
+        })?;
+        Ok(view.size())
     }
 }
 

@@ -61,12 +61,30 @@ pub trait AuditSink: Send + Sync {
         let _ = (wanted, each);
         Err(AuditError::Unreadable)
     }
+
+    /// Reads the log forwards from entry `from`, all roles' entries: of those whose canonical JSON `wanted` accepts, `each`
+    /// gets the event. Whatever it gives is checked against the signed root, as by [`Self::look_back`]. Returns the number
+    /// of entries that the log had.
+    ///
+    /// # Errors
+    /// As [`Self::look_back`].
+    fn read_on(
+        &self,
+        from: u64,
+        wanted: &dyn Fn(&str) -> bool,
+        each: &mut dyn FnMut(Logged),
+    ) -> Result<u64, AuditError> {
+        let _ = (from, wanted, each);
+        Err(AuditError::Unreadable)
+    }
 }
 
-/// An event of the log, found by [`AuditSink::look_back`].
+/// An event of the log, found by [`AuditSink::look_back`] or [`AuditSink::read_on`].
 #[derive(Clone, Debug)]
 pub struct Logged {
     pub event: Event,
+    /// Its index in the log.
+    pub index: u64,
     /// Recorded by the role of the sink that was asked.
     pub is_own: bool,
 }
@@ -157,14 +175,38 @@ impl AuditSink for MemorySink {
         wanted: &dyn Fn(&str) -> bool,
         each: &mut dyn FnMut(Logged) -> ControlFlow<()>,
     ) -> Result<(), AuditError> {
-        for event in self.events().into_iter().rev() {
-            let text = event.to_canonical()?;
-            let is_own = true;
-            if wanted(&String::from_utf8_lossy(&text)) && each(Logged { event, is_own }).is_break()
-            {
+        for (index, event) in self.events().into_iter().enumerate().rev() {
+            let (text, index) = (event.to_canonical()?, index as u64);
+            if wanted(&String::from_utf8_lossy(&text)) && each(own(event, index)).is_break() {
                 break;
             }
         }
         Ok(())
+    }
+
+    fn read_on(
+        &self,
+        from: u64,
+        wanted: &dyn Fn(&str) -> bool,
+        each: &mut dyn FnMut(Logged),
+    ) -> Result<u64, AuditError> {
+        let events = self.events();
+        let count = events.len() as u64;
+        for (event, index) in events.into_iter().zip(0..) {
+            let text = event.to_canonical()?;
+            if index >= from && wanted(&String::from_utf8_lossy(&text)) {
+                each(own(event, index));
+            }
+        }
+        Ok(count)
+    }
+}
+
+/// An event of the only role that a sink in memory has.
+const fn own(event: Event, index: u64) -> Logged {
+    Logged {
+        event,
+        index,
+        is_own: true,
     }
 }

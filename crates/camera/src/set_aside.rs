@@ -9,11 +9,11 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use evidence::manifest::is_unsafe_char;
 use pki::file;
 use rustix::fs::{CWD, RenameFlags};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
+use untrusted_text::escape_invisible;
 
 /// Ends the name of the file with the reason.
 const REASON: &str = ".reason.txt";
@@ -48,8 +48,7 @@ impl Summary {
     pub fn of(groups: &[SetAside]) -> Self {
         let newest = groups.iter().max_by_key(|group| group.since);
         let reason = newest.map_or("", |group| group.reason.as_str());
-        let plain = |c| if is_unsafe_char(c) { '?' } else { c };
-        let mut reason: String = without_values(reason).chars().map(plain).collect();
+        let mut reason = escape_invisible(&without_values(reason)).into_owned();
         while reason.len() > MAX_SUMMARY {
             reason.pop();
         }

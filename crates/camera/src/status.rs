@@ -10,8 +10,8 @@ use time::OffsetDateTime;
 
 use crate::config::Config;
 use crate::engines;
-use crate::journal::{self, Stall};
 use crate::ingest;
+use crate::journal::{self, Stall};
 use crate::log::{self, Contradiction};
 use crate::set_aside;
 use crate::trust;

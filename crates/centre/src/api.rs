@@ -256,6 +256,12 @@ impl From<ReviewError> for Problem {
                 error.to_string(),
                 "restore the block from a backup and check the disk",
             ),
+            ReviewError::Exchanged(_) => Self::new(
+                StatusCode::CONFLICT,
+                "block-exchanged",
+                error.to_string(),
+                "restore the block from a backup and check the disk",
+            ),
             ReviewError::Io(_)
             | ReviewError::Store(_)
             | ReviewError::Audit(_)

@@ -15,14 +15,18 @@ mod clock;
 mod device;
 mod intake;
 mod keys;
+mod ledger;
 mod metrics;
 mod problem;
 mod quarantine;
+mod repairs;
 mod review;
 mod schema;
+mod scrub;
 mod search;
 mod silence;
 mod units;
+mod whole;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -54,8 +58,10 @@ pub use quarantine::{
 pub use review::{
     Export, ExportContext, MediumBytes, MediumStream, ProofError, Prove, Review, ReviewError,
 };
+pub use scrub::{EVERY as SCRUB_EVERY, Rebuilt, Scrub, ScrubError};
 pub use silence::{GATEWAY as GATEWAY_JOURNAL, SilenceError, SilentJournal};
 pub use units::Units;
+pub use whole::ACCEPT_LOSS;
 
 /// Everything the centre needs from outside.
 pub struct Setup {
@@ -103,6 +109,25 @@ pub enum SetupError {
         file: PathBuf,
         source: store::StoreError,
     },
+    /// The log cannot be read.
+    #[error("cannot read the audit log")]
+    Log(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The index cannot be compared with the log.
+    #[error("cannot compare the index with the audit log")]
+    Compare(#[source] store::StoreError),
+    /// The index is not there, or an older copy.
+    #[error(
+        "the index lacks {missing} of the {accepted} accepted blocks that the audit log has: it was removed or put back to an older state"
+    )]
+    IndexIncomplete { missing: u64, accepted: u64 },
+    /// The archive is not there, or an older copy.
+    #[error(
+        "the archive lacks {missing} of the {accepted} accepted blocks that the audit log has: it was removed or put back to an older state"
+    )]
+    ArchiveIncomplete { missing: u64, accepted: u64 },
+    /// The index cannot be made anew.
+    #[error("cannot rebuild the index")]
+    Rebuild(#[source] ScrubError),
     /// What is in quarantine cannot be counted.
     #[error("cannot read the quarantine")]
     Quarantine(#[source] QuarantineError),
@@ -137,11 +162,52 @@ pub async fn newest_log_index(data: &std::path::Path) -> Result<Option<u64>, Set
     Ok(newest.map(i64::unsigned_abs))
 }
 
+/// Counts the accepted blocks that the archive in `data` lacks, by the log. Blocks.
+///
+/// # Errors
+/// [`SetupError::Log`] or [`SetupError::Folder`].
+pub fn lost_blocks(data: &std::path::Path, sink: Arc<dyn AuditSink>) -> Result<u64, SetupError> {
+    let audit = ledger::FollowedLog::open(sink);
+    let audit = audit.map_err(|error| SetupError::Log(Box::new(error)))?;
+    let folder = data.join("archive");
+    let archive = Objects::open(&folder).map_err(|source| SetupError::Folder { folder, source })?;
+    Ok(whole::lost(&archive, &audit))
+}
+
+/// What is compared before the centre runs.
+struct Index {
+    sql: Sql,
+    people: Sql,
+    archive: Objects,
+    audit: Arc<ledger::FollowedLog>,
+    trust: TrustStore,
+}
+
+/// Puts the new index in the place of the former one, which gets another name.
+fn swap(
+    file: &std::path::Path,
+    new: &std::path::Path,
+    kept: &std::path::Path,
+) -> std::io::Result<()> {
+    for suffix in ["-wal", "-shm", ""] {
+        let from = PathBuf::from(format!("{}{suffix}", file.display()));
+        let to = PathBuf::from(format!("{}{suffix}", kept.display()));
+        match std::fs::rename(from, to) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    // Between the two there is no index, and a start refuses.
+    std::fs::rename(new, file)?;
+    durable::sync_parent(file)
+}
+
 #[derive(Clone)]
 pub struct Centre {
     intake: Intake,
     quarantine: QuarantineDesk,
     review: Review,
+    scrub: Scrub,
     metrics: Metrics,
 }
 
@@ -160,6 +226,80 @@ impl Centre {
     /// As [`Self::open`].
     pub async fn open_on(disk: SharedDisk, setup: Setup) -> Result<Self, SetupError> {
         let file = setup.data.join("centre.sqlite");
+        let units = setup.units.clone();
+        let (centre, index) = Self::assemble(disk, setup, file).await?;
+        let (archive, audit) = (&index.archive, &index.audit);
+        whole::adopt_receipts(&index.sql, audit, &index.trust).await?;
+        whole::check(&index.sql, archive, audit).await?;
+        whole::move_to_units(&index.sql, &units).await?;
+        centre.intake.recover().await.map_err(SetupError::Recover)?;
+        let opened = centre.intake.open_quarantine().await;
+        opened.map_err(SetupError::Quarantine)?;
+        Ok(centre)
+    }
+
+    /// Makes the index anew from archive, quarantine and log; nothing else may use the data. The former index stays beside it, under
+    /// the name that is returned.
+    ///
+    /// # Errors
+    /// [`SetupError`]; then the former index is where it was.
+    pub async fn rebuild_index(setup: Setup) -> Result<(Rebuilt, PathBuf), SetupError> {
+        let file = setup.data.join("centre.sqlite");
+        let new = setup.data.join("centre.sqlite.new");
+        let folder = |source| SetupError::Folder {
+            folder: new.clone(),
+            source,
+        };
+        for suffix in ["", "-wal", "-shm"] {
+            let left = PathBuf::from(format!("{}{suffix}", new.display()));
+            match std::fs::remove_file(&left) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(folder(error));
+                }
+                _ => {}
+            }
+        }
+        let (centre, index) = Self::assemble(durable::real(), setup, new.clone()).await?;
+        let former = match file.try_exists().map_err(folder)? {
+            true => Some(Sql::open(&file, schema::MIGRATIONS).await),
+            false => None,
+        };
+        // One that is damaged stays as it is: it gives nothing.
+        let former = former.and_then(Result::ok);
+        if former.is_some() {
+            whole::adopt_receipts(
+                former.as_ref().unwrap_or(&index.sql),
+                &index.audit,
+                &index.trust,
+            )
+            .await?;
+        }
+        let rebuilt = centre.scrub.rebuild(former.as_ref()).await;
+        let mut rebuilt = rebuilt.map_err(SetupError::Rebuild)?;
+        index.people.close_readers().await;
+        index.sql.close().await;
+        if let Some(former) = former {
+            former.close().await;
+            let carried = scrub::carry_over(&file, &new).await;
+            rebuilt.carried_over = carried.is_ok();
+            if let Err(error) = carried {
+                tracing::warn!(%error, "open uploads are not carried over: cameras send them again");
+            }
+        }
+        let recorded = centre.scrub.record_rebuild(&rebuilt).await;
+        recorded.map_err(SetupError::Rebuild)?;
+        let stamp = time::OffsetDateTime::now_utc().unix_timestamp_nanos();
+        let kept = PathBuf::from(format!("{}.replaced-{stamp}", file.display()));
+        swap(&file, &new, &kept).map_err(folder)?;
+        Ok((rebuilt, kept))
+    }
+
+    /// The centre on the index `file`, before anything of it runs.
+    async fn assemble(
+        disk: SharedDisk,
+        setup: Setup,
+        file: PathBuf,
+    ) -> Result<(Self, Index), SetupError> {
         let folder = |name: &str| {
             let folder = setup.data.join(name);
             Objects::open_on(disk.clone(), &folder)
@@ -192,19 +332,57 @@ impl Centre {
             source,
         })?;
         let metrics = Metrics::default();
+        let sink = setup.audit;
+        let audit = tokio::task::spawn_blocking(move || ledger::FollowedLog::open(sink)).await;
+        let audit = audit.map_err(|error| SetupError::Log(Box::new(error)))?;
+        let audit = Arc::new(audit.map_err(|error| SetupError::Log(Box::new(error)))?);
+        let custody = review::Custody::new(people.clone(), audit.clone(), setup.audit_pool.clone());
+        let repairs = repairs::Repairs::default();
+        let media_pool = Pool::new(Share::Media);
+        let scrub = {
+            let (archive, keys) = (archive.clone(), setup.keys.clone());
+            let (sql, audit, custody) = (sql.clone(), audit.clone(), custody.clone());
+            let (units, metrics) = (setup.units.clone(), metrics.clone());
+            let (repairs, pool) = (repairs.clone(), media_pool.clone());
+            let log_origin = setup.log_origin.clone();
+            move |intake| {
+                Scrub::new(scrub::Parts {
+                    sql,
+                    archive,
+                    keys,
+                    audit,
+                    custody,
+                    intake,
+                    units,
+                    log_origin,
+                    repairs,
+                    metrics,
+                    pool,
+                })
+            }
+        };
         let review = Review::new(review::Parts {
             // Pages must not wait for the connections that the intake reads by, nor it for theirs.
-            sql: people,
+            sql: people.clone(),
             archive: archive.clone(),
             keys: setup.keys.clone(),
             access: setup.access.clone(),
-            audit: setup.audit.clone(),
+            audit: audit.clone(),
             log_origin: setup.log_origin.clone(),
+            custody: custody.clone(),
+            repairs: repairs.clone(),
             units: setup.units.clone(),
             metrics: metrics.clone(),
-            pool: Pool::new(Share::Media),
+            pool: media_pool,
             audit_pool: setup.audit_pool,
         });
+        let index = Index {
+            sql: sql.clone(),
+            people,
+            archive: archive.clone(),
+            audit: audit.clone(),
+            trust: setup.trust.clone(),
+        };
         let verifier = intake::Verifier {
             keys: setup.keys.clone(),
             trust: setup.trust,
@@ -219,7 +397,7 @@ impl Centre {
             quarantine,
             verifier,
             keys: setup.keys,
-            audit: setup.audit.clone(),
+            audit: audit.clone(),
             log_origin: setup.log_origin,
             clock: setup.clock,
             checkpoint: setup.checkpoint,
@@ -232,25 +410,22 @@ impl Centre {
             refusals: intake::refusals(),
             journals: intake::Journals::default(),
         });
-        intake.recover().await.map_err(SetupError::Recover)?;
-        intake
-            .open_quarantine()
-            .await
-            .map_err(SetupError::Quarantine)?;
         let quarantine = QuarantineDesk::open(
             intake.clone(),
             setup.access,
-            setup.audit,
+            audit,
             setup.units,
             setup.destruction_delay,
         );
         let quarantine = quarantine.await.map_err(SetupError::Quarantine)?;
-        Ok(Self {
+        let centre = Self {
+            scrub: scrub(intake.clone()),
             intake,
             quarantine,
             review,
             metrics,
-        })
+        };
+        Ok((centre, index))
     }
 
     /// The cameras' routes; requests carry a [`Device`] extension.
@@ -285,6 +460,12 @@ impl Centre {
     #[must_use]
     pub fn quarantine(&self) -> &QuarantineDesk {
         &self.quarantine
+    }
+
+    /// The comparison of index and archive with the log; the process that runs the centre calls its steps.
+    #[must_use]
+    pub fn scrub(&self) -> &Scrub {
+        &self.scrub
     }
 
     /// What the centre counts.

@@ -25,6 +25,12 @@ pub struct Metrics {
     pub quarantine_bytes: Gauge,
     /// Journals of cameras and gateways without a record for too long.
     pub silent_journals: Gauge,
+    /// Blocks whose rows in the index were repaired.
+    pub index_repaired: Counter,
+    /// Blocks of the index that the log does not know.
+    pub index_unknown: Gauge,
+    /// Accepted blocks that the archive lacks or has with other bytes.
+    pub archive_damaged: Gauge,
     /// Uploads refused because a share is used up, by reason.
     pub refused: Family<Vec<(&'static str, &'static str)>, Counter>,
 }
@@ -68,6 +74,21 @@ impl Metrics {
             "silent_journals",
             "Journals of cameras and gateways without a record for too long",
             self.silent_journals.clone(),
+        );
+        registry.register(
+            "index_repaired",
+            "Blocks whose rows in the index were repaired from manifest and log",
+            self.index_repaired.clone(),
+        );
+        registry.register(
+            "index_unknown_blocks",
+            "Blocks of the index that the log does not know",
+            self.index_unknown.clone(),
+        );
+        registry.register(
+            "archive_damaged_blocks",
+            "Accepted blocks that the archive lacks or has with other bytes",
+            self.archive_damaged.clone(),
         );
         registry.register(
             "uploads_refused",

@@ -415,7 +415,7 @@ fn proposals(
     }
     let arrived = format!("\"action\":\"{ARRIVED}\"");
     let wanted = |text: &str| text.contains("\"action\":\"quarantine.") || text.contains(&arrived);
-    let read = log.look_back(&wanted, &mut |Logged { event, is_own }| {
+    let read = log.look_back(&wanted, &mut |Logged { event, is_own, .. }| {
         let block = event.resource.strip_prefix("block/").unwrap_or_default();
         if !is_own || !waiting.contains(block) {
             return ControlFlow::Continue(());

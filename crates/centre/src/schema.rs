@@ -13,6 +13,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     CAMERA_JOURNALS,
     JOURNALS,
     CAMERA_SET_ASIDE,
+    DERIVED,
 ];
 
 const FIRST: Migration = Migration {
@@ -161,6 +162,14 @@ CREATE TABLE camera_set_aside (
     reason      TEXT NOT NULL,
     reported_at INTEGER NOT NULL       -- by the site's clock
 ) STRICT, WITHOUT ROWID;
+",
+};
+
+const DERIVED: Migration = Migration {
+    version: 8,
+    sql: "
+-- Numbers of custody events come from the log.
+DROP TABLE custody_pending;
 ",
 };
 

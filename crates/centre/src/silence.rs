@@ -12,6 +12,7 @@ use store::{Sql, StoreError};
 use time::{Duration, OffsetDateTime};
 
 use crate::clock::{from_millis, millis};
+use crate::ledger::FollowedLog;
 
 /// Source of the tunnel daemon's journal.
 pub const GATEWAY: &str = "tunnel/journal";
@@ -106,7 +107,7 @@ pub(crate) async fn silent(
 /// Records in the audit log those whose silence is not there yet, once each until they move.
 pub(crate) async fn record(
     journals: &[SilentJournal],
-    (sql, audit, pool): (&Sql, &Arc<dyn AuditSink>, &Pool),
+    (sql, audit, pool): (&Sql, &Arc<FollowedLog>, &Pool),
     now: OffsetDateTime,
 ) -> Result<(), SilenceError> {
     let new: Vec<&SilentJournal> = journals.iter().filter(|one| !one.is_recorded).collect();

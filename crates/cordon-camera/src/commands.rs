@@ -4,8 +4,8 @@ use pki::key::Passphrase;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use evidence::manifest::is_unsafe_char;
 use evidence::spool::list_damaged;
+use untrusted_text::escape_invisible;
 
 use camera::{
     Agent, Clock, Config, Environment, NoEvents, SetAside, Status, give_back, list_set_aside,
@@ -75,14 +75,14 @@ fn status(config: &Config, json: bool) -> Outcome {
         text.push_str(&format!(
             "\nset aside       {} sources, the newest for: {}",
             status.set_aside.count,
-            printable(&status.set_aside.reason)
+            escape_invisible(&status.set_aside.reason)
         ));
         if let Some(since) = status.set_aside.since {
             text.push_str(&format!("\noldest of these {}", since.date()));
         }
     }
     for name in &status.not_taken {
-        text.push_str(&format!("\nnot taken       {}", printable(name)));
+        text.push_str(&format!("\nnot taken       {}", escape_invisible(name)));
     }
     if let Some(end) = status.certificate_until {
         text.push_str(&format!("\ncertificate     until {}", end.date()));
@@ -154,7 +154,7 @@ fn retry(config: &Config, name: Option<&str>, all: bool, json: bool) -> Outcome 
     groups.retain(|group| all || name == Some(group.name.as_str()));
     if let Some(name) = name.filter(|_| groups.is_empty()) {
         return Err(Failure::new(
-            anyhow::anyhow!("no source {} is set aside", printable(name)),
+            anyhow::anyhow!("no source {} is set aside", escape_invisible(name)),
             "list the names with the command `retry` without options",
         ));
     }
@@ -162,7 +162,7 @@ fn retry(config: &Config, name: Option<&str>, all: bool, json: bool) -> Outcome 
     record(config, "camera.retry", subject)?;
     for group in &groups {
         give_back(folder, &config.watch.folder, group).or_hint(
-            format!("cannot give {} back", printable(&group.name)),
+            format!("cannot give {} back", escape_invisible(&group.name)),
             "check the rights of both folders, and repeat the command",
         )?;
     }
@@ -181,17 +181,11 @@ fn print_set_aside(groups: &[SetAside], json: bool) -> Outcome {
             .map_or(String::new(), |at| at.date().to_string());
         text.push_str(&format!(
             "\n{since:>10}  {}  {}",
-            printable(&group.name),
-            printable(&group.reason)
+            escape_invisible(&group.name),
+            escape_invisible(&group.reason)
         ));
     }
     print(json, &serde_json::json!({ "set_aside": groups }), &text)
-}
-
-/// A text from outside, without characters that move a terminal's cursor or turn a line's direction.
-fn printable(text: &str) -> String {
-    let plain = |c| if is_unsafe_char(c) { '?' } else { c };
-    text.chars().map(plain).collect()
 }
 
 fn damaged(config: &Config, json: bool) -> Outcome {

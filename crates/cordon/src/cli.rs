@@ -22,7 +22,7 @@ pub(crate) use directory::Directory;
 pub(crate) use pki::{Pki, PkiAudit, PkiProfile, Revoke};
 pub(crate) use registry::{HolderArgs, HolderName, Invited, ProfileName, Registry};
 pub(crate) use request::{Asking, NewAct, RequestCommand, Seen};
-pub(crate) use site_args::SiteArgs;
+pub(crate) use site_args::{AcceptLoss, SiteArgs};
 
 /// Secure communications for police systems: cameras, evidence, people, proofs.
 #[derive(Debug, Parser)]
@@ -183,6 +183,16 @@ pub(crate) enum Evidence {
   cordon evidence export --data /var/lib/cordon --out package \\
     --as anna.p12 --as-password-file anna.password v-0123456789abcdef")]
     Export(Export),
+    /// Make the index anew from archive, quarantine and log. Stop the site first.
+    ///
+    /// The former index stays beside it. Only what it alone had is taken from it: open uploads, and what cameras used of
+    /// their bounds.
+    #[command(after_help = "Example:\n  cordon evidence rebuild-index --data /var/lib/cordon")]
+    RebuildIndex(SiteArgs),
+    /// Let a site go on whose archive lost blocks of which no copy is left; it is recorded. Stop the site first.
+    #[command(after_help = "Example:
+  cordon evidence accept-loss --data /var/lib/cordon --reason 'disk of the archive failed, no copy'")]
+    AcceptLoss(AcceptLoss),
 }
 
 /// `cordon evidence seal`.
@@ -306,16 +316,6 @@ pub(crate) enum Audit {
         #[arg(long, value_name = "N", default_value_t = 50)]
         last: u64,
     },
-}
-
-/// `cordon audit accept-loss`.
-#[derive(Debug, Args)]
-pub(crate) struct AcceptLoss {
-    #[command(flatten)]
-    pub(crate) site: SiteArgs,
-    /// Why; it is recorded for ever.
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) reason: String,
 }
 
 /// `cordon audit verify`.

@@ -168,6 +168,7 @@ pub(crate) fn health(site: &Site, now: OffsetDateTime) -> Health {
     if let Err(behind) = site.clock.check(now) {
         health.problems.push(behind.to_string());
     }
+    health.problems.extend(site.centre.scrub().problems(now));
     let overdue = site.registry.overdue_last_counted();
     if overdue > 0 {
         let warning = format!("{overdue} emergencies were not approved by a second person in time");

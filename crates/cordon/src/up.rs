@@ -138,6 +138,7 @@ impl Running {
         tasks.spawn(renewal::run(site.clone(), stop.clone()));
         tasks.spawn(crate::silence::follow(site.clone(), stop.clone()));
         tasks.spawn(databases::watch(site.clone(), stop.clone()));
+        tasks.spawn(scrub(site.clone(), stop.clone()));
         let commands = control::listen(site)?;
         tasks.spawn(control::serve(site.clone(), commands, stop.clone()));
         tasks.spawn(last_checkpoint::follow(site.clone(), stop.clone()));
@@ -363,6 +364,19 @@ async fn revocation_lists(State(site): State<Site>) -> Json<serde_json::Value> {
         "authorities": issuers,
         "ocsp": responses,
     }))
+}
+
+/// Compares index and archive with the log, part by part.
+async fn scrub(site: Site, stop: CancellationToken) -> Outcome {
+    let mut tick = tokio::time::interval(centre::SCRUB_EVERY);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = tick.tick() => {}
+            () = stop.cancelled() => return Ok(()),
+        }
+        site.centre.scrub().step().await;
+    }
 }
 
 /// Records counted refusals and sweeps expired uploads, every few minutes.

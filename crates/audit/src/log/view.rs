@@ -131,6 +131,26 @@ impl View {
         Ok(())
     }
 
+    /// Hands the entries from `from` on over with their indexes, oldest first.
+    ///
+    /// # Errors
+    /// As [`Self::entry`], or those of `each`.
+    pub fn oldest_first<E: From<LogError>>(
+        &self,
+        from: u64,
+        mut each: impl FnMut(u64, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        for number in from / TILE_WIDTH..self.size().div_ceil(TILE_WIDTH) {
+            let indexes = number.saturating_mul(TILE_WIDTH)..;
+            for (index, bytes) in indexes.zip(self.bundle(number)?) {
+                if index >= from {
+                    each(index, &bytes)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The proof that entry `index` is in the tree of this checkpoint (RFC 6962, section 2.1.1).
     ///
     /// # Errors

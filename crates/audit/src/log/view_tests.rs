@@ -29,13 +29,36 @@ fn view(folder: &Path) -> View {
 }
 
 fn read_all(view: &View) -> Result<u64, LogError> {
-    let mut read = 0;
-    view.newest_first::<LogError>(|index, bytes| {
+    let (mut read, mut next) = (0, 0);
+    let forwards = view.oldest_first::<LogError>(0, |index, bytes| {
+        assert_eq!((index, bytes), (next, &entry(index)[..]));
+        next += 1;
+        Ok(())
+    });
+    let backwards = view.newest_first::<LogError>(|index, bytes| {
         assert_eq!(bytes, entry(index));
         read += 1;
         Ok(ControlFlow::Continue(()))
-    })?;
+    });
+    assert_eq!(forwards.is_ok(), backwards.is_ok());
+    backwards?;
+    assert_eq!(read, next);
     Ok(read)
+}
+
+#[test]
+fn reading_on_begins_with_the_entry_asked_for() {
+    let folder = log_of(700);
+    let view = view(folder.path());
+    for from in [0, 1, 255, 256, 699, 700, 701] {
+        let mut found = Vec::new();
+        let mut each = |index, _: &[u8]| {
+            found.push(index);
+            Ok::<_, LogError>(())
+        };
+        view.oldest_first(from, &mut each).unwrap();
+        assert_eq!(found, (from..700).collect::<Vec<_>>());
+    }
 }
 
 /// Rewrites an entry of a full bundle and, of the tiles above it, as many as `levels`, so that each fits what is below it.

@@ -12,10 +12,10 @@ use super::upload::{Outcome, Upload};
 use super::verify::{OTHER_SENDER, Refusal, Verified};
 use super::violation;
 use crate::clock::{from_millis, millis};
-use crate::review::CUSTODY_COUNT;
+use crate::ledger::{COUNT, RECEIVED_AT};
 use crate::units::Units;
 
-pub(super) type Tx = Transaction<'static, Sqlite>;
+pub(crate) type Tx = Transaction<'static, Sqlite>;
 
 /// A block with the result of its verification, before it is written down.
 pub(super) struct Settlement {
@@ -71,6 +71,8 @@ impl Settled {
         let now = OffsetDateTime::now_utc();
         let mut event =
             Event::new(now, actor, action, resource, outcome).with_detail("size", self.size);
+        // The index can be made again from the log.
+        event = event.with_detail(RECEIVED_AT, millis(self.received_at));
         if let Some(sequence) = self.sequence {
             event = event.with_detail("sequence", sequence);
         }
@@ -98,7 +100,7 @@ impl Settled {
         }
         if self.reason.is_empty() {
             // The first event of the violation's custody record.
-            event.with_detail(CUSTODY_COUNT, 1_u64)
+            event.with_detail(COUNT, 1_u64)
         } else {
             event.with_reason(&self.reason)
         }
@@ -189,7 +191,8 @@ impl Settlement {
         .await?;
         if let (Ok(verified), Some(hash)) = (&self.verification, settled.manifest_sha256) {
             insert_chain(tx, &verified.manifest, &hash, &settled.block).await?;
-            violation::insert(tx, verified, &settled.block, units).await?;
+            let (manifest, bytes) = (&verified.manifest, &verified.manifest_bytes);
+            violation::insert(tx, manifest, bytes, &settled.block, units).await?;
         }
         Ok(settled)
     }
@@ -275,6 +278,11 @@ pub(super) async fn insert_chain(
         .bind(block.to_string())
         .execute(&mut **tx)
         .await?;
+    insert_dropped(tx, manifest).await
+}
+
+/// Writes down the numbers that a notice declares lost.
+pub(crate) async fn insert_dropped(tx: &mut Tx, manifest: &Manifest) -> Result<(), StoreError> {
     for dropped in manifest.notice.iter().flat_map(|n| &n.dropped) {
         // Two notices may name the same block; the first one stays.
         sqlx::query("INSERT INTO dropped VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING")

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 
-use audit::{Actor, Event};
+use audit::{Actor, AuditSink as _, Event};
 use axum::body::Bytes;
 use axum::extract::{ConnectInfo, DefaultBodyLimit, Extension, State};
 use axum::response::{IntoResponse, Response};
@@ -278,7 +278,7 @@ impl Intake {
             .iter()
             .rev()
             .filter_map(|index| records.get(*index));
-        let mut reports = newest.filter_map(|record| Report::of(&record.leaf.event));
+        let mut reports = newest.filter_map(|record| Report::of(record.content.as_ref().ok()?));
         if let Some(report) = reports.next() {
             report.keep(device, now, &mut tx).await?;
         }

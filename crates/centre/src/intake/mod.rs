@@ -18,7 +18,8 @@ mod commits;
 mod creation;
 mod error;
 mod filing;
-mod index;
+mod genuine;
+pub(crate) mod index;
 mod journal;
 mod limits;
 mod prefix_hash;
@@ -33,7 +34,7 @@ pub(crate) mod tus;
 mod upload;
 mod uploads;
 mod verify;
-mod violation;
+pub(crate) mod violation;
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -41,7 +42,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use audit::{Actor, AuditSink, Event, Repeats};
+use audit::{Actor, AuditSink as _, Event, Repeats};
+use error_report::Report;
 use evidence::digest::{Sha256, Sha256Digest};
 use evidence::receipt::{Receipt, Verdict};
 use pool::Pool;
@@ -61,6 +63,7 @@ pub(crate) use verify::Verifier;
 
 use crate::device::Device;
 use crate::keys::Keys;
+use crate::ledger::FollowedLog;
 use crate::metrics::Metrics;
 use crate::problem::Problem;
 use crate::units::Units;
@@ -94,7 +97,7 @@ pub(crate) struct Inner {
     pub(crate) quarantine: Objects,
     pub(crate) verifier: Verifier,
     pub(crate) keys: Keys,
-    pub(crate) audit: Arc<dyn AuditSink>,
+    pub(crate) audit: Arc<FollowedLog>,
     /// Name of the audit log, for receipts.
     pub(crate) log_origin: String,
     pub(crate) clock: ClockFloor,
@@ -163,8 +166,20 @@ impl Intake {
             tokio::spawn(async move {
                 let reserved = intake.reserve(&settled.block).await;
                 // An upload of the same block that was taken up may have been quicker.
-                if !intake.has_receipt(&settled).await.unwrap_or(false) {
-                    intake.finish_soon(reserved, settled, true);
+                if intake.has_receipt(&settled).await.unwrap_or(false) {
+                    return;
+                }
+                match intake.is_genuine(&settled).await {
+                    Ok(true) => drop(intake.finish_soon(reserved, settled, true)),
+                    Ok(false) => tracing::error!(
+                        block = %settled.block,
+                        "the index has a block without a receipt that is not what the row says; it gets none"
+                    ),
+                    Err(error) => tracing::error!(
+                        block = %settled.block,
+                        error = %Report(&error),
+                        "a block without a receipt cannot be verified; the next start tries again"
+                    ),
                 }
             });
         }
@@ -440,8 +455,14 @@ impl Intake {
     /// Audit event, receipt, second transaction.
     async fn finish(&self, settled: &Settled, again: bool) -> Result<Option<Fresh>, SettleError> {
         let accepted = settled.reason.is_empty();
-        let event = settled.event(again);
-        let leaf = self.record(event).await?;
+        let leaf = match again {
+            true => self.logged(settled).await?,
+            false => None,
+        };
+        let leaf = match leaf {
+            Some(leaf) => leaf,
+            None => self.record(settled.event(again)).await?,
+        };
         let checkpoint = match settled.wants_checkpoint {
             // The newest one has the event that was recorded just now.
             true => (self.inner.checkpoint)(),

@@ -329,7 +329,8 @@ impl Intake {
             .execute(&mut *tx)
             .await?;
         index::insert_chain(&mut tx, manifest, &hash, &block).await?;
-        super::violation::insert(&mut tx, verified, &block, &self.inner.units).await?;
+        let bytes = &verified.manifest_bytes;
+        super::violation::insert(&mut tx, manifest, bytes, &block, &self.inner.units).await?;
         self.record(event).await?;
         let from = self.inner.quarantine.path(&object);
         self.inner

@@ -1,31 +1,64 @@
 //! A block's violation in the index.
 
 use evidence::digest::Sha256Digest;
+use evidence::manifest::{Manifest, Violation};
 use store::StoreError;
 use store::sqlx::{self, Sqlite, Transaction};
 
-use super::verify::Verified;
 use crate::clock::millis;
-use crate::review::PER_MILLI;
+use crate::ledger::violation_id;
+use crate::review::{PER_MILLI, Signed};
 use crate::search;
 use crate::units::Units;
 
 type Tx = Transaction<'static, Sqlite>;
 
 /// Writes down the violation of a block, if it has one, in its place in the lists.
-pub(super) async fn insert(
+pub(crate) async fn insert(
     tx: &mut Tx,
-    verified: &Verified,
+    manifest: &Manifest,
+    manifest_bytes: &[u8],
     block: &Sha256Digest,
     units: &Units,
 ) -> Result<(), StoreError> {
-    let manifest = &verified.manifest;
     let Some(violation) = &manifest.violation else {
         return Ok(());
     };
-    let unit = units.of_device(&manifest.device);
-    let captured_at = millis(manifest.captured_at);
-    let place = Place::find(tx, unit, manifest.classification.level(), captured_at).await?;
+    let place = Place::of(tx, manifest, units).await?;
+    insert_at(tx, &place, manifest, violation, manifest_bytes, block).await
+}
+
+/// Writes a violation down anew, open. It gets another place, as the entries of the search stay: what they find at the former
+/// one is gone.
+pub(crate) async fn replace(tx: &mut Tx, signed: &Signed, units: &Units) -> Result<(), StoreError> {
+    let (manifest, block) = (&signed.manifest, &signed.known.block);
+    let place = Place::of(tx, manifest, units).await?;
+    const FORMER: &str =
+        "SELECT violation_group FROM violations WHERE id = $1 OR block_sha256 = $2";
+    let former = format!(
+        "UPDATE arrivals SET count = count - 1 WHERE (step, audience) IN
+            (SELECT b.received_at / 600000, g.audience FROM violation_groups g, blocks b
+             WHERE g.id IN ({FORMER}) AND b.block_sha256 = $2);
+         UPDATE violation_groups SET count = count - 1 WHERE id IN ({FORMER});
+         DELETE FROM violations WHERE id = $1 OR block_sha256 = $2"
+    );
+    sqlx::query(sqlx::AssertSqlSafe(former))
+        .bind(violation_id(block))
+        .bind(block.to_string())
+        .execute(&mut **tx)
+        .await?;
+    let (violation, bytes) = (&signed.violation, &signed.manifest_bytes);
+    insert_at(tx, &place, manifest, violation, bytes, block).await
+}
+
+async fn insert_at(
+    tx: &mut Tx,
+    place: &Place,
+    manifest: &Manifest,
+    violation: &Violation,
+    manifest_bytes: &[u8],
+    block: &Sha256Digest,
+) -> Result<(), StoreError> {
     let name = &violation.place.name;
     sqlx::query(
         "INSERT INTO violations (position, id, block_sha256, device, violation_group, sequence,
@@ -40,7 +73,7 @@ pub(super) async fn insert(
     .bind(&manifest.device)
     .bind(place.group)
     .bind(manifest.sequence.cast_signed())
-    .bind(captured_at)
+    .bind(millis(manifest.captured_at))
     .bind(&violation.violation_type)
     .bind(name)
     .bind(i64::from(violation.place.latitude_microdeg))
@@ -49,7 +82,7 @@ pub(super) async fn insert(
     .bind(violation.limit_kmh.map(i64::from))
     .bind(&violation.plate)
     .bind(violation.lane.map(i64::from))
-    .bind(String::from_utf8_lossy(&verified.manifest_bytes).into_owned())
+    .bind(String::from_utf8_lossy(manifest_bytes).into_owned())
     .bind(search::parts(
         place.audience,
         violation.plate.as_deref(),
@@ -68,6 +101,12 @@ struct Place {
 }
 
 impl Place {
+    async fn of(tx: &mut Tx, manifest: &Manifest, units: &Units) -> Result<Self, StoreError> {
+        let unit = units.of_device(&manifest.device);
+        let level = manifest.classification.level();
+        Self::find(tx, unit, level, millis(manifest.captured_at)).await
+    }
+
     async fn find(
         tx: &mut Tx,
         unit: &str,
@@ -158,9 +197,4 @@ async fn free_position(tx: &mut Tx, captured_at: i64) -> Result<i64, StoreError>
             None => return Ok(next),
         }
     }
-}
-
-/// A name short enough to be read out, long enough not to collide.
-fn violation_id(block: &Sha256Digest) -> String {
-    format!("v-{}", block.to_string().get(..16).unwrap_or_default())
 }

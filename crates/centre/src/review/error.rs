@@ -28,6 +28,9 @@ pub enum ReviewError {
     /// The archived block no longer passes its checks.
     #[error("the archived block failed its checks; it was not shown")]
     Damaged(#[source] evidence::open::OpenError),
+    /// The archive has another block in the place of this one.
+    #[error("the archive has another block in the place of {0}; it was not shown")]
+    Exchanged(evidence::digest::Sha256Digest),
     /// The archive cannot be read.
     #[error("the archive failed")]
     Io(#[from] std::io::Error),

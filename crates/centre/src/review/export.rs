@@ -4,7 +4,7 @@ use std::io::{BufReader, Write};
 use std::sync::Arc;
 
 use access::{Action, Principal};
-use evidence::export::{self, Package, Target};
+use evidence::export::{self, MAX_EVENTS, Package, Target};
 use time::OffsetDateTime;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -12,6 +12,7 @@ use super::error::ReviewError;
 use super::media::{damaged, object};
 use super::shares::Exporting;
 use super::{ExportContext, Parts, Review, query};
+use crate::ledger::Known;
 
 /// Packages written at the same time; each holds a thread for as long as its reader takes. Who
 /// comes later waits.
@@ -23,7 +24,7 @@ pub struct Export {
     context: ExportContext,
     violation: String,
     purpose: String,
-    block: String,
+    known: Known,
     receipt: Vec<u8>,
     /// Indices of the custody record, which ends with this export.
     indices: Vec<u64>,
@@ -59,19 +60,25 @@ impl Review {
         context: ExportContext,
         exporting: Exporting,
     ) -> Result<Export, ReviewError> {
-        let block = query::block(&self.parts.sql, id).await?;
-        let (block, receipt) = block.ok_or(ReviewError::NotFound("violation"))?;
+        let known = self.ledger().violation(id);
+        let known = known.ok_or(ReviewError::NotFound("violation"))?;
+        let receipt = query::receipt(&self.parts.sql, &known.block).await?;
         let receipt = receipt.ok_or(ReviewError::NotFound("receipt"))?;
-        let indices = query::log_indices(&self.parts.sql, id, event).await?;
+        if known.head.count > MAX_EVENTS as u64 {
+            return Err(ReviewError::TooManyEvents);
+        }
+        let steps = self.history(&known).await?.steps.into_iter();
+        // Others may have looked since: the package ends with the event of its export.
+        let indices = steps.map(|step| step.log_index).filter(|at| *at <= event);
         let permit = Arc::clone(&self.exports).acquire_owned().await;
         Ok(Export {
             parts: Arc::clone(&self.parts),
             context,
             violation: id.to_owned(),
             purpose: one_line(purpose),
-            block,
+            known,
             receipt,
-            indices: indices.ok_or(ReviewError::TooManyEvents)?,
+            indices: indices.collect(),
             _exporting: exporting,
             // The semaphore lives as long as `self` and is never closed.
             _permit: permit.map_err(|_| ReviewError::NotFound("centre"))?,
@@ -86,9 +93,12 @@ impl Export {
     /// [`ReviewError`]; what the target has by then is no package.
     pub fn write(self, target: &mut dyn Target) -> Result<(), ReviewError> {
         let parts = &self.parts;
-        let object = object(&self.block)?;
+        let object = object(&self.known.block);
         let file = BufReader::new(parts.archive.get(&object)?);
         let mut opened = parts.keys.opener().open(file).map_err(damaged)?;
+        if self.known.manifest != Some(opened.manifest_sha256) {
+            return Err(ReviewError::Exchanged(self.known.block));
+        }
         let log = (self.context.prove)(&self.indices).map_err(ReviewError::Proof)?;
         let signed_manifest = opened.signed_data_der.clone();
         let camera_chain = opened.signer_chain.clone();

@@ -82,49 +82,84 @@ type SummaryRow = (
     Option<String>,
     Option<i64>,
     Option<i64>,
-    bool,
+    String,
 );
 const SUMMARY: &str = "SELECT v.position, v.violation_group, v.id, v.captured_at, v.kind, v.place,
-    v.device, v.plate, v.speed_kmh, v.limit_kmh,
-    EXISTS (SELECT 1 FROM forks f WHERE f.accepted_block = v.block_sha256) FROM violations v";
+    v.device, v.plate, v.speed_kmh, v.limit_kmh, v.manifest FROM violations v";
 
-/// The row of a list, unless it is of a group that is not visible.
-fn from_row(row: SummaryRow, visible: &Visible) -> Option<(i64, Summary)> {
-    let group = visible.group(row.1)?;
-    Some((row.0, summary(row, group)))
+/// A row of the index: a claim, until it is compared with what the manifest and the log say.
+pub(crate) struct Row {
+    pub(crate) position: i64,
+    pub(crate) audience: i64,
+    pub(crate) summary: Summary,
+    pub(crate) manifest: String,
 }
 
-fn summary(row: SummaryRow, group: &Group) -> Summary {
-    let number = |n: Option<i64>| n.and_then(|n| u32::try_from(n).ok());
-    Summary {
-        id: row.2,
-        captured_at: from_millis(row.3),
-        kind: row.4,
-        place: row.5,
-        device: row.6,
-        unit: group.unit.clone(),
-        plate: row.7,
-        speed_kmh: number(row.8),
-        limit_kmh: number(row.9),
-        classification: u8::try_from(group.classification).unwrap_or(u8::MAX),
-        state: group.state.clone(),
-        disputed: row.10,
+impl Row {
+    /// Reads a row, unless it is of a group that is not visible.
+    fn new(row: SummaryRow, visible: &Visible) -> Option<Self> {
+        let group = visible.group(row_group(&row))?;
+        Some(Self::of_group(row, group))
+    }
+
+    fn of_group(row: SummaryRow, group: &Group) -> Self {
+        let number = |n: Option<i64>| n.and_then(|n| u32::try_from(n).ok());
+        let summary = Summary {
+            id: row.2,
+            captured_at: from_millis(row.3),
+            kind: row.4,
+            place: row.5,
+            device: row.6,
+            unit: group.unit.clone(),
+            plate: row.7,
+            speed_kmh: number(row.8),
+            limit_kmh: number(row.9),
+            classification: u8::try_from(group.classification).unwrap_or(u8::MAX),
+            state: group.state.clone(),
+            disputed: false,
+        };
+        Self {
+            position: row.0,
+            audience: group.audience,
+            summary,
+            manifest: row.10,
+        }
+    }
+
+    /// Tells if the row says what `derived` says, and is in its place.
+    pub(crate) fn says(&self, derived: &Summary) -> bool {
+        let first = millis(derived.captured_at).saturating_mul(PER_MILLI);
+        let end = first.saturating_add(SPILL.saturating_mul(PER_MILLI));
+        let claimed = Summary {
+            // The index does not say it.
+            disputed: derived.disputed,
+            ..self.summary.clone()
+        };
+        claimed == *derived && (first..end).contains(&self.position)
+    }
+
+    /// The row of the violation `id`.
+    pub(crate) async fn find(sql: &Sql, id: &str) -> Result<Option<Self>, StoreError> {
+        let query = format!("{SUMMARY} WHERE v.id = ?");
+        let row: Option<SummaryRow> =
+            sqlx::query_as::<Sqlite, _>(sqlx::AssertSqlSafe(query.as_str()))
+                .bind(id)
+                .fetch_optional(sql.read())
+                .await?;
+        let Some(row) = row else {
+            return Ok(None);
+        };
+        let group = Group::find(sql, row_group(&row)).await?;
+        Ok(group.map(|group| Self::of_group(row, &group)))
     }
 }
 
-/// One violation for a list; whether the asker may view it is for the caller to decide.
-pub(super) async fn one(sql: &Sql, id: &str) -> Result<Option<Summary>, StoreError> {
-    let query = format!("{SUMMARY} WHERE v.id = ?");
-    let row: Option<SummaryRow> = sqlx::query_as::<Sqlite, _>(sqlx::AssertSqlSafe(query.as_str()))
-        .bind(id)
-        .fetch_optional(sql.read())
-        .await?;
-    let Some(row) = row else {
-        return Ok(None);
-    };
-    let group = Group::find(sql, row.1).await?;
-    Ok(group.map(|group| summary(row, &group)))
+const fn row_group(row: &SummaryRow) -> i64 {
+    row.1
 }
+
+/// Gives what the manifest and the log say of a row; `None` if that is something else.
+pub(super) type Derive<'a> = &'a (dyn Fn(&Row) -> Option<Summary> + Sync);
 
 /// Whether a row is among those looked for; indices only say which may be.
 fn matches(filter: &Filter, row: &Summary) -> bool {
@@ -168,8 +203,6 @@ impl Range {
 
     /// Without what is captured much later than `to`.
     fn until(self, to: Option<OffsetDateTime>) -> Self {
-        // A millisecond with 32 million violations would be needed to get past this.
-        const SPILL: i64 = 1000;
         let end = to.map_or(i64::MAX, |to| {
             millis(to).saturating_add(SPILL).saturating_mul(PER_MILLI)
         });
@@ -201,6 +234,10 @@ impl Range {
     }
 }
 
+/// Milliseconds by which a position may be ahead of the capture. A millisecond with 32 million violations would be needed to get
+/// past this.
+const SPILL: i64 = 1000;
+
 /// Positions per millisecond.
 pub(crate) const PER_MILLI: i64 = 1 << 15;
 
@@ -209,6 +246,7 @@ pub(super) async fn list(
     sql: &Sql,
     filter: &Filter,
     visible: &Visible,
+    derive: Derive<'_>,
 ) -> Result<Page<Summary>, StoreError> {
     let range = Range::of(filter);
     let (mut rest, mut compared, mut rows) = (range, 0, Vec::new());
@@ -228,7 +266,10 @@ pub(super) async fn list(
             rest = rest.beyond(*last);
         }
         let found = fetch(sql, &candidates, filter.min_speed, visible).await?;
-        rows.extend(found.into_iter().filter(|(_, row)| matches(filter, row)));
+        let derived = found
+            .iter()
+            .filter_map(|row| Some((row.position, derive(row)?)));
+        rows.extend(derived.filter(|(_, row)| matches(filter, row)));
         if exhausted {
             break;
         }
@@ -353,7 +394,7 @@ async fn fetch(
     positions: &[i64],
     min_speed: Option<u32>,
     visible: &Visible,
-) -> Result<Vec<(i64, Summary)>, StoreError> {
+) -> Result<Vec<Row>, StoreError> {
     if positions.is_empty() {
         return Ok(Vec::new());
     }
@@ -368,7 +409,7 @@ async fn fetch(
         .await?;
     Ok(rows
         .into_iter()
-        .filter_map(|row| from_row(row, visible))
+        .filter_map(|row| Row::new(row, visible))
         .collect())
 }
 

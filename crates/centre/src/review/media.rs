@@ -7,11 +7,12 @@ use std::sync::{Mutex, PoisonError};
 
 use error_report::Report;
 
+use super::Review;
 use super::error::ReviewError;
 use super::shares::Stream;
-use super::{Review, query};
 use access::{Action, Principal};
 use bytes::Bytes;
+use evidence::digest::Sha256Digest;
 use evidence::open::{MediumCursor, OpenError, Opened};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use image::codecs::jpeg::JpegEncoder;
@@ -193,17 +194,24 @@ impl Review {
         id: &str,
         work: impl FnOnce(Block) -> Result<T, ReviewError> + Send + 'static,
     ) -> Result<T, ReviewError> {
-        let block = query::block(&self.parts.sql, id).await?;
-        let (block, _) = block.ok_or(ReviewError::NotFound("violation"))?;
-        let file = self.parts.archive.get(&object(&block)?)?;
+        let known = self.ledger().violation(id);
+        let known = known.ok_or(ReviewError::NotFound("violation"))?;
+        let file = self.parts.archive.get(&object(&known.block))?;
         let opener = self.parts.keys.opener();
-        let work = move || work(opener.open(BufReader::new(file)).map_err(damaged)?);
+        let work = move || {
+            let block = opener.open(BufReader::new(file)).map_err(damaged)?;
+            // Another sealed block in its place would open as well.
+            match known.manifest == Some(block.manifest_sha256) {
+                true => work(block),
+                false => Err(ReviewError::Exchanged(known.block)),
+            }
+        };
         self.parts.pool.run(work).await?
     }
 }
 
-pub(super) fn object(hash: &str) -> Result<ObjectId, ReviewError> {
-    hash.parse().map_err(|_| ReviewError::NotFound("block"))
+pub(super) const fn object(block: &Sha256Digest) -> ObjectId {
+    ObjectId(*block.as_bytes())
 }
 
 pub(super) fn damaged(error: OpenError) -> ReviewError {

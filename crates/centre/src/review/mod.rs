@@ -6,12 +6,15 @@
 mod custody;
 mod error;
 mod export;
+mod history;
 mod list;
 mod media;
 mod query;
 mod shares;
+mod signed;
 mod visible;
 
+use std::io::BufReader;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -24,17 +27,22 @@ use store::{Objects, Sql, StoreError, sqlx};
 use time::OffsetDateTime;
 use tokio::sync::Semaphore;
 
-pub(crate) use custody::COUNT as CUSTODY_COUNT;
+pub(crate) use custody::{Custody, insert_decision, insert_step};
 pub use error::{ProofError, ReviewError};
 pub use export::Export;
+pub(crate) use history::copied;
 pub(crate) use list::PER_MILLI;
+pub(crate) use list::Row;
 pub use media::{MediumBytes, MediumStream};
+use media::{damaged, object};
 use shares::Shares;
+pub(crate) use signed::Signed;
 use visible::{Visible, may_view};
 
-use crate::clock::millis;
 use crate::keys::Keys;
+use crate::ledger::{FollowedLog, History, Known, Ledger};
 use crate::metrics::Metrics;
+use crate::repairs::Repairs;
 use crate::units::Units;
 
 /// Parts on which the review rests.
@@ -43,9 +51,11 @@ pub(crate) struct Parts {
     pub(crate) archive: Objects,
     pub(crate) keys: Keys,
     pub(crate) access: Arc<dyn PolicyDecisionPoint>,
-    pub(crate) audit: Arc<dyn AuditSink>,
+    pub(crate) audit: Arc<FollowedLog>,
     pub(crate) log_origin: String,
+    pub(crate) custody: Arc<Custody>,
     pub(crate) units: Units,
+    pub(crate) repairs: Repairs,
     pub(crate) metrics: Metrics,
     /// Threads for media; not those of the intake.
     pub(crate) pool: Pool,
@@ -57,7 +67,7 @@ pub(crate) struct Parts {
 #[derive(Clone)]
 pub struct Review {
     parts: Arc<Parts>,
-    custody: Arc<custody::Custody>,
+    custody: Arc<Custody>,
     thumbnails: Arc<media::Thumbnails>,
     decoders: Arc<Semaphore>,
     shares: Shares,
@@ -89,11 +99,7 @@ pub type Prove = Box<dyn FnOnce(&[u64]) -> Result<LogProof, ProofError> + Send>;
 impl Review {
     pub(crate) fn new(parts: Parts) -> Self {
         Self {
-            custody: custody::Custody::new(
-                parts.sql.clone(),
-                parts.audit.clone(),
-                parts.audit_pool.clone(),
-            ),
+            custody: parts.custody.clone(),
             parts: Arc::new(parts),
             thumbnails: Arc::default(),
             decoders: Arc::new(Semaphore::new(media::DECODERS)),
@@ -135,7 +141,8 @@ impl Review {
         .await?;
         let _turn = self.shares.query(who.uid()).await;
         let visible = self.visible(who).await?;
-        let mut page = list::list(&self.parts.sql, filter, &visible).await?;
+        let derive = |row: &Row| self.derived(row);
+        let mut page = list::list(&self.parts.sql, filter, &visible, &derive).await?;
         // The query looks at unit and classification only; a rule may look at more.
         page.rows
             .retain(|row| may_view(&*self.parts.access, who, &resource(row)));
@@ -154,9 +161,7 @@ impl Review {
     /// # Errors
     /// [`ReviewError`].
     pub async fn get(&self, who: &Principal, id: &str) -> Result<Details, ReviewError> {
-        let summary = list::one(&self.parts.sql, id).await?;
-        let summary = summary.ok_or(ReviewError::NotFound("violation"))?;
-        let resource = resource(&summary);
+        let resource = self.resource(id).await?;
         self.permit(who, Action::EvidenceView, &resource, Some(id))
             .await?;
         let may = |action| {
@@ -164,9 +169,17 @@ impl Review {
             decision.allowed
         };
         let (may_review, may_export) = (may(Action::EvidenceReview), may(Action::EvidenceExport));
-        let log_origin = self.parts.log_origin.clone();
         let _turn = self.shares.query(who.uid()).await;
-        let details = query::details(&self.parts.sql, summary, log_origin).await?;
+        // Read again: the event of this look is a step of the record.
+        let signed = self.signed(id).await?;
+        let history = self.history(&signed.known).await?;
+        let details = query::details(
+            self.ledger(),
+            &self.parts.units,
+            &self.parts.log_origin,
+            &signed,
+            history,
+        );
         Ok(Details {
             may_review,
             may_export,
@@ -196,20 +209,9 @@ impl Review {
             Some(address) => event.with_detail("address", address.to_string()),
             None => event,
         };
-        // The event first: a decision without its event must not exist.
+        // The event is the decision.
         self.record(event, Some(id)).await?;
-        let mut tx = self.parts.sql.write().await?;
-        // A trigger moves the violation into its new state, in this transaction.
-        sqlx::query("INSERT INTO reviews VALUES (?, ?, ?, ?, ?, ?)")
-            .bind(id)
-            .bind(millis(at))
-            .bind(who.uid())
-            .bind(who.name())
-            .bind(decision.as_str())
-            .bind(reason)
-            .execute(&mut *tx)
-            .await?;
-        Ok(tx.commit().await?)
+        Ok(())
     }
 
     /// Cameras with what is known of their health.
@@ -224,9 +226,77 @@ impl Review {
     }
 
     async fn resource(&self, id: &str) -> Result<Resource, ReviewError> {
-        let summary = list::one(&self.parts.sql, id).await?;
-        let summary = summary.ok_or(ReviewError::NotFound("violation"))?;
-        Ok(resource(&summary))
+        Ok(self.signed(id).await?.resource(&self.parts.units))
+    }
+
+    /// The violation `id`. Where the index has another manifest than the log names, it comes from the archive.
+    pub(super) async fn signed(&self, id: &str) -> Result<Signed, ReviewError> {
+        let known = self.ledger().violation(id);
+        let known = known.ok_or(ReviewError::NotFound("violation"))?;
+        let stored: Option<String> =
+            sqlx::query_scalar("SELECT manifest FROM violations WHERE id = ?")
+                .bind(id)
+                .fetch_optional(self.parts.sql.read())
+                .await?;
+        let stored = stored.and_then(|text| Signed::new(known.clone(), text.into_bytes()));
+        match stored {
+            Some(signed) => Ok(signed),
+            None => self.read_archive(known).await,
+        }
+    }
+
+    /// The violation of a block by the archive alone.
+    async fn read_archive(&self, known: Known) -> Result<Signed, ReviewError> {
+        let file = self.parts.archive.get(&object(&known.block))?;
+        let opener = self.parts.keys.opener();
+        let work = move || opener.open(BufReader::new(file)).map_err(damaged);
+        let opened = self.parts.pool.run(work).await??;
+        if known.manifest != Some(opened.manifest_sha256) {
+            return Err(ReviewError::Exchanged(known.block));
+        }
+        let is_violation = opened.manifest.violation.is_some();
+        if is_violation {
+            self.parts.repairs.note(known.block);
+        }
+        Signed::new(known, opened.manifest_bytes).ok_or(ReviewError::NotFound("violation"))
+    }
+
+    pub(super) fn ledger(&self) -> &Ledger {
+        &self.parts.audit.ledger
+    }
+
+    /// The steps and decisions of a violation, all that the log has.
+    pub(super) async fn history(&self, known: &Known) -> Result<History, ReviewError> {
+        if let Some(history) = copied(&self.parts.sql, known).await? {
+            return Ok(history);
+        }
+        // An event may be in the log whose row is being written.
+        let known = {
+            let _held = self.custody.lock(&known.violation()).await;
+            let newest = self.ledger().block(&known.block);
+            let newest = newest.ok_or(ReviewError::NotFound("violation"))?;
+            if let Some(history) = copied(&self.parts.sql, &newest).await? {
+                return Ok(history);
+            }
+            newest
+        };
+        self.parts.repairs.note(known.block);
+        let audit = self.parts.audit.clone();
+        let work = move || History::read(&*audit, &known);
+        let (history, _) = self.parts.audit_pool.run(work).await??;
+        Ok(history)
+    }
+
+    /// What manifest and log say of a row of the index; `None` if its manifest is not the signed one.
+    pub(super) fn derived(&self, row: &Row) -> Option<Summary> {
+        let known = self.ledger().violation(&row.summary.id)?;
+        let block = known.block;
+        let signed = Signed::new(known, row.manifest.clone().into_bytes());
+        let derived = signed.map(|signed| signed.summary(self.ledger(), &self.parts.units));
+        if !derived.as_ref().is_some_and(|derived| row.says(derived)) {
+            self.parts.repairs.note(block);
+        }
+        derived
     }
 
     /// Asks the rules and records the answer; gives the event's index in the log.

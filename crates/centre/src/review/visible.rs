@@ -81,9 +81,9 @@ impl Visible {
         all.into_iter().collect()
     }
 
-    /// Groups that have something, of one state or, if that is empty, of all.
+    /// Groups of one state or, if that is empty, of all. Not by their counts, which are as good as the index.
     pub(super) fn groups_in(&self, state: &str) -> Vec<i64> {
-        let wanted = |group: &Group| group.count > 0 && (state.is_empty() || group.state == state);
+        let wanted = |group: &Group| state.is_empty() || group.state == state;
         let groups = self.groups.iter().filter(|(_, group)| wanted(group));
         groups.map(|(id, _)| *id).collect()
     }

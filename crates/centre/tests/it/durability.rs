@@ -319,6 +319,15 @@ impl AuditSink for Stubborn {
         }
         self.sink.record_all(events)
     }
+
+    fn read_on(
+        &self,
+        from: u64,
+        wanted: &dyn Fn(&str) -> bool,
+        each: &mut dyn FnMut(audit::Logged),
+    ) -> Result<u64, AuditError> {
+        self.sink.read_on(from, wanted, each)
+    }
 }
 
 #[tokio::test]

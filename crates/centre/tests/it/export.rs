@@ -100,6 +100,15 @@ impl AuditSink for Crashing {
         }
         Ok(recorded)
     }
+
+    fn read_on(
+        &self,
+        from: u64,
+        wanted: &dyn Fn(&str) -> bool,
+        each: &mut dyn FnMut(audit::Logged),
+    ) -> Result<u64, AuditError> {
+        self.sink.read_on(from, wanted, each)
+    }
 }
 
 impl Scene {
@@ -279,7 +288,7 @@ async fn event_that_a_crash_separated_from_its_row_is_in_the_record_once() {
 
 #[tokio::test]
 async fn record_begun_by_an_earlier_version_is_vouched_for() {
-    let (scene, _) = Scene::new().await;
+    let (mut scene, audit) = Scene::new().await;
     let sink = scene.log.role("centre").unwrap();
     // What earlier versions wrote: the event of a view, and a row, both without numbers.
     let event = Event::new(
@@ -300,6 +309,18 @@ async fn record_begun_by_an_earlier_version_is_vouched_for() {
         .await
         .unwrap();
     index_file.close().await.unwrap();
+    let Site {
+        centre,
+        world,
+        folder,
+        ..
+    } = scene.site;
+    drop(centre);
+    let options = Options {
+        audit: Some(audit),
+        ..Options::default()
+    };
+    scene.site = Site::open(world, folder, options).await;
     let package = scene.export("package", &[]).await;
     let export = lines(&package.join("events.jsonl")).pop().unwrap();
     let leaf: serde_json::Value = serde_json::from_str(&export).unwrap();

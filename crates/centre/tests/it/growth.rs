@@ -7,9 +7,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use access::Principal;
-use centre::{Filter, Review};
+use audit::{Actor, AuditSink as _, Event, MemorySink, Outcome};
+use centre::{Filter, Review, Units};
+use evidence::digest::Sha256Digest;
+use evidence::manifest::{self, Manifest};
 use pki::clearance::Clearance;
-use store::Sql;
+use store::{Sql, sqlx};
 use time::OffsetDateTime;
 
 use crate::durability::SCHEMA;
@@ -24,25 +27,123 @@ INSERT INTO audiences (id, unit, classification)
         value / 3 FROM generate;
 INSERT INTO violation_groups (id, audience, state)
     SELECT id, id, 'open' FROM audiences;
-CREATE TEMP TABLE rows AS
-    WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ROWS)
-    SELECT i, format('%016x%048d', i, i) AS hash, format('camera-%d', i % 50) AS device,
-        i / 50 + 1 + (i / 50 > 3 AND i % 50 = 7) AS number, NOW - 60000 - i * 1000 AS at FROM n;
-INSERT INTO blocks SELECT hash, device, 1, at, 'accepted', '', number, hash, i, x'00', NULL FROM rows;
-INSERT INTO chain SELECT device, number, hash, hash, hash FROM rows ORDER BY device, number;
+INSERT INTO blocks SELECT hash, device, 1, at, 'accepted', '', number, manifest_hash, i, x'00', NULL
+    FROM rows;
+INSERT INTO chain SELECT device, number, manifest_hash, hash, hash FROM rows ORDER BY device, number;
 INSERT INTO violations
     SELECT at * 32768, 'v-' || substr(hash, 1, 16), hash, device,
         i % 12 + 1, number, at, 'speeding',
         format('A%d km %d', i % 7, i % 41), 0, 0, 100 + i % 90, 90, format('KR %07d', i * 7919 % 9999991),
-        1, '' FROM rows ORDER BY at;
+        1, manifest FROM rows ORDER BY at;
 INSERT INTO custody SELECT 'v-' || substr(hash, 1, 16), at, device, 'evidence.receive', i, 1 FROM rows;
+INSERT INTO custody SELECT 'v-' || substr(hash, 1, 16), at, 'U', 'evidence.decide', ROWS + i / 10, 2
+    FROM rows WHERE i % 10 = 0;
 INSERT INTO reviews SELECT 'v-' || substr(hash, 1, 16), at, 'u', 'U', 'rejected', 'x' FROM rows
-    WHERE i % 10 = 0;
+    WHERE i % 10 = 0 ORDER BY i;
 DROP TABLE rows;
 DELETE FROM violation_text_version;
 ";
 
-async fn filled(world: Arc<World>, rows: usize) -> Site {
+/// The unit of camera `n`, of which there are as many as [`CAMERAS`].
+const UNITS: [&str; 3] = ["harbour", "border", "traffic"];
+const CAMERAS: usize = 51;
+
+fn device(i: usize) -> String {
+    format!("camera-{}", i % CAMERAS)
+}
+
+fn manifest(i: usize, number: u64, at: OffsetDateTime) -> Vec<u8> {
+    let manifest = Manifest {
+        schema: manifest::SCHEMA.to_owned(),
+        kind: manifest::Kind::Violation,
+        device: device(i),
+        sequence: number,
+        previous: match number {
+            1 => Sha256Digest::ZERO,
+            _ => Sha256Digest::of(b"x"),
+        },
+        captured_at: at,
+        sealed_at: at.replace_nanosecond(0).unwrap() + time::Duration::SECOND,
+        classification: Clearance::try_from(((i % 12 + 1) / 3) as u8).unwrap(),
+        violation: Some(manifest::Violation {
+            violation_type: "speeding".to_owned(),
+            place: manifest::Place {
+                name: format!("A{} km {}", i % 7, i % 41),
+                latitude_microdeg: 0,
+                longitude_microdeg: 0,
+            },
+            speed_kmh: Some(100 + i as u32 % 90),
+            limit_kmh: Some(90),
+            plate: Some(format!("KR {:07}", i * 7919 % 9_999_991)),
+            lane: Some(1),
+            device_serial: None,
+        }),
+        media: Vec::new(),
+        notice: None,
+    };
+    manifest.to_canonical().unwrap()
+}
+
+/// The log that fits the index.
+fn events(rows: &[Row]) -> Vec<Event> {
+    let at = |row: &Row| {
+        OffsetDateTime::from_unix_timestamp_nanos(i128::from(row.at) * 1_000_000).unwrap()
+    };
+    let receive = |(i, row): (usize, &Row)| {
+        let (actor, resource) = (Actor::device(device(i)), format!("block/{}", row.hash));
+        Event::new(at(row), actor, "evidence.receive", resource, Outcome::Ok)
+            .with_detail("manifest_sha256", row.manifest_hash.clone())
+            .with_detail("size", 1)
+            .with_detail("custody_count", 1)
+    };
+    let decide = |(i, row): (usize, &Row)| {
+        let resource = format!("violation/v-{}", &row.hash[..16]);
+        Event::new(
+            at(row),
+            Actor::user("u", "U"),
+            "evidence.decide",
+            resource,
+            Outcome::Ok,
+        )
+        .with_reason("x")
+        .with_detail("decision", "rejected")
+        .with_detail("custody_count", 2)
+        .with_detail("custody_previous", i)
+    };
+    let received = rows.iter().enumerate().map(receive);
+    let decided = rows.iter().enumerate().filter(|(i, _)| i % 10 == 0);
+    received.chain(decided.map(decide)).collect()
+}
+
+#[derive(serde::Serialize)]
+struct Row {
+    hash: String,
+    number: u64,
+    at: i64,
+    manifest: String,
+    manifest_hash: String,
+}
+
+fn rows(count: usize) -> Vec<Row> {
+    let now = OffsetDateTime::now_utc().unix_timestamp() * 1000;
+    let row = |i: usize| {
+        let turn = (i / CAMERAS) as u64;
+        let number = turn + 1 + u64::from(turn > 3 && i % CAMERAS == 7);
+        let at = now - 60_000 - i as i64 * 1000;
+        let time = OffsetDateTime::from_unix_timestamp_nanos(i128::from(at) * 1_000_000);
+        let manifest = manifest(i, number, time.unwrap());
+        Row {
+            hash: format!("{i:016x}{i:048}"),
+            number,
+            at,
+            manifest_hash: Sha256Digest::of(&manifest).to_string(),
+            manifest: String::from_utf8(manifest).unwrap(),
+        }
+    };
+    (0..count).map(row).collect()
+}
+
+async fn filled(world: Arc<World>, count: usize) -> Site {
     let folder = Arc::new(tempfile::tempdir().unwrap());
     let site = Site::open(world.clone(), folder.clone(), Options::default()).await;
     drop(site);
@@ -51,19 +152,52 @@ async fn filled(world: Arc<World>, rows: usize) -> Site {
         .unwrap();
     let numbers = (1..=12).map(|n| format!("SELECT {n} AS value"));
     let numbers = numbers.collect::<Vec<_>>().join(" UNION ALL ");
-    let now = OffsetDateTime::now_utc().unix_timestamp() * 1000;
     let fill = FILL
         .replace("FROM generate", &format!("FROM ({numbers})"))
-        .replace("ROWS", &rows.to_string())
-        .replace("NOW", &now.to_string());
+        .replace("ROWS", &count.to_string());
+    let rows = rows(count);
     let mut tx = sql.write().await.unwrap();
-    store::sqlx::raw_sql(store::sqlx::AssertSqlSafe(fill))
+    sqlx::query("CREATE TEMP TABLE rows (i, hash, device, number, at, manifest, manifest_hash)")
+        .execute(&mut *tx)
+        .await
+        .unwrap();
+    for (part, rows) in rows.chunks(1000).enumerate() {
+        sqlx::query(
+            "INSERT INTO rows SELECT ?1 + key, value ->> 'hash', format('camera-%d', (?1 + key) % ?2),
+                value ->> 'number', value ->> 'at', value ->> 'manifest', value ->> 'manifest_hash'
+             FROM json_each(?3) ORDER BY key",
+        )
+        .bind(part as i64 * 1000)
+        .bind(CAMERAS as i64)
+        .bind(serde_json::to_string(rows).unwrap())
+        .execute(&mut *tx)
+        .await
+        .unwrap();
+    }
+    sqlx::raw_sql(sqlx::AssertSqlSafe(fill))
         .execute(&mut *tx)
         .await
         .unwrap();
     tx.commit().await.unwrap();
     sql.close().await;
-    Site::open(world, folder, Options::default()).await
+    let sink = MemorySink::default();
+    sink.record_all(events(&rows)).unwrap();
+    // There is no archive.
+    let (now, who) = (OffsetDateTime::now_utc(), Actor::service("cordon"));
+    let mut loss = Event::new(now, who, centre::ACCEPT_LOSS, "archive", Outcome::Ok)
+        .with_detail("missing", count);
+    "site".clone_into(&mut loss.role);
+    sink.record(loss).unwrap();
+    let unit = |n: usize| (device(n), UNITS[n % 3].to_owned());
+    let options = Options {
+        audit: Some(Arc::new(sink)),
+        units: Units {
+            default: "traffic".into(),
+            by_device: (0..CAMERAS).map(unit).collect(),
+        },
+        ..Options::default()
+    };
+    Site::open(world, folder, options).await
 }
 
 type Question = (&'static str, Filter);
@@ -204,7 +338,7 @@ impl Asked {
         let now = OffsetDateTime::now_utc();
         let overview = review.overview(&who, now).await.unwrap();
         assert!(overview.open > rows as u64 / 6, "{overview:?}");
-        assert_eq!((overview.cameras, overview.cameras_with_gaps), (50, 1));
+        assert_eq!((overview.cameras, overview.cameras_with_gaps), (51, 1));
         let newest = review.list(&who, &Filter::default()).await.unwrap();
         let lists = questions().into_iter();
         let mut pages: Vec<_> = lists

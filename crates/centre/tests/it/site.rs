@@ -38,6 +38,7 @@ pub(crate) struct Options {
     pub(crate) scanner: Option<ScannerAddress>,
     pub(crate) audit: Option<Arc<dyn AuditSink>>,
     pub(crate) clock: ClockFloor,
+    pub(crate) units: Units,
     pub(crate) disk: durable::SharedDisk,
 }
 
@@ -53,6 +54,10 @@ impl Default for Options {
             scanner: None,
             audit: None,
             clock: ClockFloor::default(),
+            units: Units {
+                default: "traffic".into(),
+                by_device: BTreeMap::from([("camera-99".into(), "harbour".into())]),
+            },
             disk: durable::real(),
         }
     }
@@ -128,34 +133,14 @@ impl Site {
     pub(crate) async fn open(
         world: Arc<World>,
         folder: Arc<tempfile::TempDir>,
-        options: Options,
+        mut options: Options,
     ) -> Self {
         let sink = Arc::new(MemorySink::default());
-        let setup = Setup {
-            data: folder.path().to_owned(),
-            keys: centre::Keys::new(
-                vec![world.recipient_key()],
-                centre::Signer {
-                    key: world.receipts.key.clone(),
-                    chain: world.receipts.chain.clone(),
-                },
-            ),
-            trust: world.trust.clone(),
-            scanner: options.scanner,
-            audit: options.audit.unwrap_or_else(|| sink.clone()),
-            log_origin: ORIGIN.into(),
-            access: Arc::new(CedarRules::shipped().unwrap()),
-            units: Units {
-                default: "traffic".into(),
-                by_device: BTreeMap::from([("camera-99".into(), "harbour".into())]),
-            },
-            limits: options.limits,
-            clock: options.clock,
-            checkpoint: Arc::new(|| Some(NOTE.to_owned())),
-            audit_pool: pool::Pool::new(pool::Share::Audit),
-            destruction_delay: centre::DESTRUCTION_DELAY,
-        };
-        let centre = Centre::open_on(options.disk, setup);
+        let audit = options.audit.take().unwrap_or_else(|| sink.clone());
+        options.audit = Some(audit);
+        let disk = options.disk.clone();
+        let setup = setup(&world, &folder, options);
+        let centre = Centre::open_on(disk, setup);
         Self {
             centre: centre.await.unwrap(),
             world,
@@ -351,6 +336,31 @@ fn files(folder: &Path) -> usize {
             if path.is_dir() { files(&path) } else { 1 }
         })
         .sum()
+}
+
+/// What a centre in `folder` needs.
+pub(crate) fn setup(world: &World, folder: &tempfile::TempDir, options: Options) -> Setup {
+    Setup {
+        data: folder.path().to_owned(),
+        keys: centre::Keys::new(
+            vec![world.recipient_key()],
+            centre::Signer {
+                key: world.receipts.key.clone(),
+                chain: world.receipts.chain.clone(),
+            },
+        ),
+        trust: world.trust.clone(),
+        scanner: options.scanner,
+        audit: options.audit.unwrap(),
+        log_origin: ORIGIN.into(),
+        access: Arc::new(CedarRules::shipped().unwrap()),
+        units: options.units,
+        limits: options.limits,
+        clock: options.clock,
+        checkpoint: Arc::new(|| Some(NOTE.to_owned())),
+        audit_pool: pool::Pool::new(pool::Share::Audit),
+        destruction_delay: centre::DESTRUCTION_DELAY,
+    }
 }
 
 /// The metadata that announces a block.

@@ -23,3 +23,13 @@ pub(crate) struct SiteArgs {
     #[arg(long, value_name = "FILE", requires = "as_person")]
     pub(crate) as_password_file: Option<PathBuf>,
 }
+
+/// `cordon audit accept-loss` and its like.
+#[derive(Debug, Args)]
+pub(crate) struct AcceptLoss {
+    #[command(flatten)]
+    pub(crate) site: SiteArgs,
+    /// Why; it is recorded for ever.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: String,
+}

@@ -24,7 +24,7 @@ pub(crate) async fn run(command: Audit, json: bool) -> Outcome {
     }
 }
 
-fn open_log(args: &AcceptLoss) -> Outcome<audit::SharedLog> {
+pub(super) fn open_log(args: &AcceptLoss) -> Outcome<audit::SharedLog> {
     let config = Config::load(args.site.config.as_deref())?;
     let data = &args.site.data;
     if !data.join("pki").exists() {

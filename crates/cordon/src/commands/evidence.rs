@@ -34,6 +34,8 @@ pub(crate) async fn run(command: Evidence, json: bool) -> Outcome {
             let text = serde_json::to_string_pretty(&value).unwrap_or_default();
             print(json, &value, &text)
         }
+        Evidence::RebuildIndex(args) => super::index::rebuild(&args, json).await,
+        Evidence::AcceptLoss(args) => super::index::accept_loss(&args, json),
         Evidence::Script => super::write_out(evidence::export::SCRIPT.as_bytes()),
         Evidence::Export(args) => {
             // The site may run elsewhere: the folder's name must mean the same there.

@@ -6,6 +6,7 @@ mod ceremony;
 pub(crate) mod config;
 pub(crate) mod directory;
 pub(crate) mod evidence;
+mod index;
 pub(crate) mod laboratory;
 pub(crate) mod openvpn;
 mod openvpn_guard;

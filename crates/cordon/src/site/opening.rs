@@ -1,14 +1,14 @@
 //! Opening a site: each role after those that it needs, and the checks between them.
 
 use pki::key::Passphrase;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use accelerator::Accelerator;
 use access::PolicyDecisionPoint;
 use access_cedar::CedarRules;
 use audit::SharedLog;
-use centre::{Centre, Limits, Units};
+use centre::{Centre, Limits, Rebuilt, SetupError, Units};
 use directory::{Directory, DirectoryError};
 use pool::{Pool, Share};
 use registry::{
@@ -35,21 +35,31 @@ use crate::trust_bundle::Bundles;
 impl Site {
     /// Opens the site of `args` for a command, making it when the folder is empty.
     pub(crate) async fn open(args: &SiteArgs) -> Outcome<Self> {
-        Self::open_with(args, |_| Accelerator::software()).await
+        let (site, _) = Self::open_with(args, |_| Accelerator::software(), false).await?;
+        Ok(site)
+    }
+
+    /// Opens the site of `args` with an index that is made anew. Gives what was made, and where the former index is.
+    pub(crate) async fn rebuild_index(args: &SiteArgs) -> Outcome<(Self, Rebuilt, PathBuf)> {
+        let opened = Self::open_with(args, |_| Accelerator::software(), true).await?;
+        let (site, rebuilt) = opened;
+        let (rebuilt, kept) = rebuilt.unwrap_or_default();
+        Ok((site, rebuilt, kept))
     }
 
     /// Opens the site of `args` to run it. That takes the accelerator as well, which serves one process only.
     pub(crate) async fn open_to_run(args: &SiteArgs) -> Outcome<Self> {
-        Self::open_with(args, |config| {
-            Accelerator::open(config.accelerator.as_ref(), beside_others)
-        })
-        .await
+        let accelerator =
+            |config: &Config| Accelerator::open(config.accelerator.as_ref(), beside_others);
+        let (site, _) = Self::open_with(args, accelerator, false).await?;
+        Ok(site)
     }
 
     async fn open_with(
         args: &SiteArgs,
         accelerator: impl FnOnce(&Config) -> Accelerator,
-    ) -> Outcome<Self> {
+        rebuilds: bool,
+    ) -> Outcome<(Self, Option<(Rebuilt, PathBuf)>)> {
         let config = Config::load(args.config.as_deref())?;
         let data = args.data.clone();
         durable::create_dir_all(&data).or_hint(
@@ -114,46 +124,48 @@ impl Site {
 
         let access = CedarRules::shipped().or_hint("cannot load the access rules", "reinstall")?;
         let access: Arc<dyn PolicyDecisionPoint> = Arc::new(access);
-        let centre = Centre::open(centre::Setup {
-            data: data.join("centre"),
-            keys: credentials.centre_keys(),
-            trust: registry.trust(),
-            scanner: config.scanner(),
-            audit: role(&audit, "centre")?,
-            log_origin: config.site.log_origin.clone(),
-            access: access.clone(),
-            units: Units {
-                default: config.units.default.clone(),
-                by_device: config.units.cameras.clone(),
-            },
-            audit_pool: audit_pool.clone(),
-            clock: clock.clone(),
-            checkpoint: crate::log_proof::checkpoint(&audit),
-            destruction_delay: std::time::Duration::from_secs(
-                u64::from(config.intake.destroy_after_hours.get()) * 3600,
-            ),
-            limits: Limits {
-                max_block: config.intake.max_block_bytes,
-                max_open_per_device: config.intake.max_open_uploads,
-                upload_lifetime: std::time::Duration::from_secs(
-                    u64::from(config.intake.upload_days) * 24 * 3600,
-                ),
-                max_quarantine: config.intake.max_quarantine_bytes,
-                quota: centre::Quota {
-                    bytes_per_day: config.intake.max_bytes_per_day,
-                    uploads_per_hour: config.intake.max_uploads_per_hour,
-                    quarantined_blocks: config.intake.max_quarantined_blocks,
-                    reserved_bytes: config.intake.reserved_bytes,
+        let setup = || -> Outcome<centre::Setup> {
+            Ok(centre::Setup {
+                data: data.join("centre"),
+                keys: credentials.centre_keys(),
+                trust: registry.trust(),
+                scanner: config.scanner(),
+                audit: role(&audit, "centre")?,
+                log_origin: config.site.log_origin.clone(),
+                access: access.clone(),
+                units: Units {
+                    default: config.units.default.clone(),
+                    by_device: config.units.cameras.clone(),
                 },
-            },
-        })
-        .await
-        .or_hint(
-            "cannot open the acquisition centre",
-            "check the data folder and its disk",
-        )?;
+                audit_pool: audit_pool.clone(),
+                clock: clock.clone(),
+                checkpoint: crate::log_proof::checkpoint(&audit),
+                destruction_delay: std::time::Duration::from_secs(
+                    u64::from(config.intake.destroy_after_hours.get()) * 3600,
+                ),
+                limits: Limits {
+                    max_block: config.intake.max_block_bytes,
+                    max_open_per_device: config.intake.max_open_uploads,
+                    upload_lifetime: std::time::Duration::from_secs(
+                        u64::from(config.intake.upload_days) * 24 * 3600,
+                    ),
+                    max_quarantine: config.intake.max_quarantine_bytes,
+                    quota: centre::Quota {
+                        bytes_per_day: config.intake.max_bytes_per_day,
+                        uploads_per_hour: config.intake.max_uploads_per_hour,
+                        quarantined_blocks: config.intake.max_quarantined_blocks,
+                        reserved_bytes: config.intake.reserved_bytes,
+                    },
+                },
+            })
+        };
+        let rebuilt = match rebuilds {
+            true => Some(opened(Centre::rebuild_index(setup()?).await)?),
+            false => None,
+        };
+        let centre = opened(Centre::open(setup()?).await)?;
         let portal_audit = role(&audit, "portal")?;
-        Ok(Self {
+        let site = Self {
             data,
             config,
             audit,
@@ -167,8 +179,24 @@ impl Site {
             audit_pool,
             clock,
             accelerator,
-        })
+        };
+        Ok((site, rebuilt))
     }
+}
+
+/// Gives advice about a centre that does not open.
+fn opened<T>(centre: Result<T, SetupError>) -> Outcome<T> {
+    let hint = match &centre {
+        Err(SetupError::IndexIncomplete { .. }) => {
+            "bring back the newest index, or make it anew with `cordon evidence rebuild-index --data DIR`"
+        }
+        Err(SetupError::ArchiveIncomplete { .. }) => {
+            "bring back the newest archive; where no copy is left, `cordon evidence accept-loss --data DIR --reason TEXT` \
+             lets the site go on without it"
+        }
+        _ => "check the data folder and its disk",
+    };
+    centre.or_hint("cannot open the acquisition centre", hint)
 }
 
 /// Holds the size of the log against what index, registry and directory rely on, before anything is recorded: whatever they have

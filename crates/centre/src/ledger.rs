@@ -1,0 +1,330 @@
+//! The facts that the audit log has about blocks and violations, in memory.
+//!
+//! Anybody who can write to the disk can change the index. So it decides nothing: a manifest counts if it has the SHA-256 that
+//! the event of receipt names, and custody and decisions count if they are those of the log. A start reads the log once, checked
+//! against its signed root; afterwards [`FollowedLog`] adds each event that the centre records.
+//!
+//! The record of a violation is the chain that [`custody`](crate::review) writes: an event belongs to it if it has the next
+//! number and names the event before it. An event with the number of the newest one takes its place: a failed write or a crash
+//! separated the first copy from its effect. Events of earlier versions have no numbers, and belong to it in the log's order.
+
+mod follow;
+mod history;
+mod record;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+
+use audit::{Event, Outcome};
+use evidence::digest::Sha256Digest;
+use evidence::receipt::Receipt;
+
+pub(crate) use follow::FollowedLog;
+pub(crate) use history::{Histories, History};
+pub(crate) use record::{
+    COUNT, Decided, EARLIER, PREVIOUS, RECEIVED_AT, RecordHead, Running, Step,
+};
+
+use crate::clock::millis;
+use record::{Record, number, received_at, text};
+
+/// State of a block by the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Accepted,
+    Quarantined,
+    Rejected,
+}
+
+impl Verdict {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Quarantined => "quarantined",
+            Self::Rejected => "rejected",
+        }
+    }
+}
+
+/// A block by the log, and the head of its custody record.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub(crate) block: Sha256Digest,
+    pub(crate) size: u64,
+    /// The device that brought it.
+    pub(crate) device: Arc<str>,
+    pub(crate) verdict: Verdict,
+    /// Index of the event of receipt, or of the one that put it into quarantine.
+    pub(crate) log_index: u64,
+    /// Milliseconds since the Unix epoch; the event's time where an earlier version recorded it.
+    pub(crate) received_at: i64,
+    /// Known of accepted blocks.
+    pub(crate) manifest: Option<Sha256Digest>,
+    /// A person let it out of quarantine.
+    pub(crate) is_released: bool,
+    /// By its receipt: its event was lost with a part of the log.
+    pub(crate) is_adopted: bool,
+    pub(crate) head: RecordHead,
+}
+
+impl Known {
+    /// The violation's name, if the block has one.
+    pub(crate) fn violation(&self) -> String {
+        violation_id(&self.block)
+    }
+}
+
+/// A name short enough to be read out, long enough not to collide.
+pub(crate) fn violation_id(block: &Sha256Digest) -> String {
+    format!("v-{}", block.to_string().get(..16).unwrap_or_default())
+}
+
+/// A block that contradicts an accepted one.
+#[derive(Clone, Debug)]
+pub(crate) struct Dispute {
+    pub(crate) block: Sha256Digest,
+    /// Milliseconds since the Unix epoch.
+    pub(crate) found_at: i64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    size: u64,
+    device: Arc<str>,
+    verdict: Verdict,
+    log_index: u64,
+    received_at: i64,
+    manifest: Option<Sha256Digest>,
+    /// A person let it out of quarantine.
+    is_released: bool,
+    /// By its receipt: its event was lost with a part of the log.
+    is_adopted: bool,
+    record: Record,
+}
+
+#[derive(Debug, Default)]
+struct Facts {
+    blocks: BTreeMap<Sha256Digest, Entry>,
+    devices: BTreeSet<Arc<str>>,
+    /// By the block that was accepted.
+    disputes: BTreeMap<Sha256Digest, Vec<Dispute>>,
+    /// Custody events that do not continue the record of a violation, or whose violation is not in the log, and the newest.
+    outside: u64,
+    newest_outside: Option<u64>,
+}
+
+/// The facts; clones share them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ledger {
+    facts: Arc<RwLock<Facts>>,
+}
+
+/// Tells whether an entry of the log may say something of a block or violation. Canonical JSON has one spelling, and escapes
+/// quotes within texts.
+pub(crate) fn is_of_evidence(text: &str) -> bool {
+    text.contains("\"resource\":\"block/") || text.contains("\"resource\":\"violation/")
+}
+
+impl Ledger {
+    /// Adds an event that was recorded.
+    pub(crate) fn apply(&self, index: u64, event: &Event) {
+        let mut facts = self.facts.write().unwrap_or_else(PoisonError::into_inner);
+        facts.apply(index, event);
+    }
+
+    /// Adds a block by its receipt, whose signature the caller has verified: its event was lost with a part of the log. Its record
+    /// begins with the receipt.
+    pub(crate) fn adopt(&self, receipt: &Receipt) {
+        let mut facts = self.facts.write().unwrap_or_else(PoisonError::into_inner);
+        let received_at = millis(receipt.received_at);
+        let entry = Entry {
+            size: receipt.size,
+            device: facts.device(&receipt.device),
+            verdict: Verdict::Accepted,
+            log_index: receipt.log_index,
+            received_at,
+            manifest: receipt.manifest_sha256,
+            is_released: false,
+            is_adopted: true,
+            record: Record::adopted(receipt.log_index, &receipt.device, received_at),
+        };
+        facts.blocks.entry(receipt.block_sha256).or_insert(entry);
+    }
+
+    /// The accepted block of the violation `id`.
+    pub(crate) fn violation(&self, id: &str) -> Option<Known> {
+        let facts = self.read_facts();
+        let (block, entry) = facts.find(id)?;
+        Some(entry.known(*block))
+    }
+
+    pub(crate) fn block(&self, block: &Sha256Digest) -> Option<Known> {
+        let facts = self.read_facts();
+        let entry = facts.blocks.get(block)?;
+        Some(entry.known(*block))
+    }
+
+    /// The next blocks after `last`, at most `most`; from the first one on without it.
+    pub(crate) fn after(&self, last: Option<Sha256Digest>, most: usize) -> Vec<Known> {
+        let facts = self.read_facts();
+        let from = last.map_or(Bound::Unbounded, Bound::Excluded);
+        let next = facts.blocks.range((from, Bound::Unbounded)).take(most);
+        next.map(|(block, entry)| entry.known(*block)).collect()
+    }
+
+    /// Counts the blocks.
+    pub(crate) fn count(&self) -> usize {
+        self.read_facts().blocks.len()
+    }
+
+    /// Blocks that contradict this one, in the order in which they came.
+    pub(crate) fn disputes(&self, block: &Sha256Digest) -> Vec<Dispute> {
+        let facts = self.read_facts();
+        facts.disputes.get(block).cloned().unwrap_or_default()
+    }
+
+    pub(crate) fn is_disputed(&self, block: &Sha256Digest) -> bool {
+        self.read_facts().disputes.contains_key(block)
+    }
+
+    fn read_facts(&self) -> RwLockReadGuard<'_, Facts> {
+        self.facts.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entry {
+    fn known(&self, block: Sha256Digest) -> Known {
+        Known {
+            block,
+            size: self.size,
+            device: Arc::clone(&self.device),
+            verdict: self.verdict,
+            log_index: self.log_index,
+            received_at: self.received_at,
+            manifest: self.manifest,
+            is_released: self.is_released,
+            is_adopted: self.is_adopted,
+            head: self.record.head(),
+        }
+    }
+}
+
+impl Facts {
+    fn apply(&mut self, index: u64, event: &Event) {
+        if let Some(block) = event.resource.strip_prefix("block/") {
+            if let Ok(block) = block.parse() {
+                self.apply_to_block(block, index, event);
+            }
+        } else if let Some(id) = event.resource.strip_prefix("violation/") {
+            let found = self.find_mut(id);
+            let is_known =
+                |entry: &mut Entry| entry.record.has(index) || entry.record.add(index, event);
+            if !found.is_some_and(is_known) && self.newest_outside < Some(index) {
+                self.outside = self.outside.saturating_add(1);
+                self.newest_outside = Some(index);
+            }
+        }
+    }
+
+    fn apply_to_block(&mut self, block: Sha256Digest, index: u64, event: &Event) {
+        let is_known = |entry: &Entry| !entry.is_adopted && index <= entry.log_index;
+        if self.blocks.get(&block).is_some_and(is_known) {
+            return;
+        }
+        let is_accepted = |entry: &Entry| entry.verdict == Verdict::Accepted;
+        match event.action.as_str() {
+            "evidence.receive" if event.outcome == Outcome::Ok => {
+                // The record continues from the event that its second one names.
+                let known = self.blocks.get(&block);
+                if known.is_some_and(|entry| is_accepted(entry) && entry.record.head().count > 1) {
+                    return;
+                }
+                let manifest = text(event, "manifest_sha256").and_then(|hash| hash.parse().ok());
+                self.insert(block, Verdict::Accepted, index, event, manifest);
+            }
+            "evidence.quarantine" if !self.blocks.get(&block).is_some_and(is_accepted) => {
+                self.insert(block, Verdict::Quarantined, index, event, None);
+                let first = text(event, "disputed_block").and_then(|hash| hash.parse().ok());
+                if let Some(first) = first {
+                    let found_at = received_at(event);
+                    let disputes: &mut Vec<Dispute> = self.disputes.entry(first).or_default();
+                    if disputes.iter().all(|dispute| dispute.block != block) {
+                        disputes.push(Dispute { block, found_at });
+                    }
+                }
+            }
+            "evidence.release" => {
+                if let Some(entry) = self.blocks.get_mut(&block) {
+                    entry.is_released = true;
+                }
+            }
+            "evidence.reject" => {
+                if let Some(entry) = self.blocks.get_mut(&block)
+                    && !is_accepted(entry)
+                {
+                    entry.verdict = Verdict::Rejected;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn insert(
+        &mut self,
+        block: Sha256Digest,
+        verdict: Verdict,
+        index: u64,
+        event: &Event,
+        manifest: Option<Sha256Digest>,
+    ) {
+        let device = self.device(&event.actor.id);
+        let entry = Entry {
+            size: number(event, "size").unwrap_or_default(),
+            record: Record::begin(index, event),
+            device,
+            verdict,
+            log_index: index,
+            received_at: received_at(event),
+            manifest,
+            is_adopted: false,
+            is_released: self
+                .blocks
+                .get(&block)
+                .is_some_and(|entry| entry.is_released),
+        };
+        self.blocks.insert(block, entry);
+    }
+
+    fn device(&mut self, name: &str) -> Arc<str> {
+        if let Some(device) = self.devices.get(name) {
+            return Arc::clone(device);
+        }
+        let device: Arc<str> = name.into();
+        self.devices.insert(Arc::clone(&device));
+        device
+    }
+
+    fn find(&self, id: &str) -> Option<(&Sha256Digest, &Entry)> {
+        let (first, last) = names(id)?;
+        let mut named = self.blocks.range(first..=last);
+        named.find(|(_, entry)| entry.verdict == Verdict::Accepted)
+    }
+
+    fn find_mut(&mut self, id: &str) -> Option<&mut Entry> {
+        let (first, last) = names(id)?;
+        let mut named = self.blocks.range_mut(first..=last);
+        let found = named.find(|(_, entry)| entry.verdict == Verdict::Accepted);
+        found.map(|(_, entry)| entry)
+    }
+}
+
+/// The blocks that a violation of this name may have.
+fn names(id: &str) -> Option<(Sha256Digest, Sha256Digest)> {
+    let digits = id.strip_prefix("v-").filter(|digits| digits.len() == 16)?;
+    let end = |digit: &str| format!("{digits}{}", digit.repeat(48)).parse().ok();
+    Some((end("0")?, end("f")?))
+}
+
+#[cfg(test)]
+mod tests;

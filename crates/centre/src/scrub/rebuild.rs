@@ -1,0 +1,294 @@
+//! The index, made anew from archive, quarantine and log.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use audit::{Actor, AuditSink as _, Event, Logged, Outcome};
+use error_report::Report;
+use evidence::digest::Sha256Digest;
+use evidence::receipt::{Receipt, SCHEMA, Verdict as Given};
+use store::sqlx::sqlite::SqliteConnectOptions;
+use store::sqlx::{self, Connection as _, SqliteConnection};
+use store::{Sql, StoreError};
+use time::OffsetDateTime;
+
+use super::{Opened, Scrub, ScrubError};
+use crate::clock::from_millis;
+use crate::ledger::{Histories, Known, RECEIVED_AT, Verdict};
+use crate::review::Signed;
+use crate::schema;
+
+/// Blocks whose histories are read from the log at once. Our choice: some tens of megabytes of memory.
+const BATCH: usize = 20_000;
+
+/// Result of a rebuild.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Rebuilt {
+    /// Accepted blocks in the new index.
+    pub accepted: u64,
+    /// Blocks that were set apart, whatever became of them.
+    pub set_apart: u64,
+    /// Accepted blocks of which neither the archive nor the former index has the manifest; at most a thousand are named.
+    pub lost: Vec<String>,
+    /// Open uploads and bounds of cameras came over from the former index.
+    pub carried_over: bool,
+}
+
+/// Accepted blocks named that cannot be rebuilt.
+const NAMED: usize = 1000;
+
+impl Scrub {
+    /// Fills the empty index. `former` is a copy to take manifests from, which count by their hash alone.
+    pub(crate) async fn rebuild(&self, former: Option<&Sql>) -> Result<Rebuilt, ScrubError> {
+        let mut rebuilt = Rebuilt::default();
+        let mut last = None;
+        loop {
+            let blocks = self.parts.audit.ledger.after(last, BATCH);
+            last = blocks.last().map(|known| known.block);
+            if last.is_none() {
+                break;
+            }
+            let accepted = blocks
+                .into_iter()
+                .filter(|known| known.verdict == Verdict::Accepted);
+            self.rebuild_accepted(accepted.collect(), former, &mut rebuilt)
+                .await?;
+        }
+        rebuilt.set_apart = self.rebuild_set_apart().await?;
+        self.rebuild_journals().await?;
+        Ok(rebuilt)
+    }
+
+    async fn rebuild_accepted(
+        &self,
+        blocks: Vec<Known>,
+        former: Option<&Sql>,
+        rebuilt: &mut Rebuilt,
+    ) -> Result<(), ScrubError> {
+        let (audit, all) = (self.parts.audit.clone(), blocks.clone());
+        let read = move || Histories::read(&*audit, &all);
+        let mut histories = self.parts.pool.run(read).await??;
+        for known in blocks {
+            let opened = match self.former_manifest(&known, former).await? {
+                Some(opened) => Ok(opened),
+                None => self.manifest(&known).await,
+            };
+            let opened = match opened {
+                Ok(opened) => opened,
+                Err(error) => {
+                    tracing::error!(block = %known.block, error = %Report(&error), "a block cannot be rebuilt");
+                    if rebuilt.lost.len() < NAMED {
+                        rebuilt.lost.push(known.block.to_string());
+                    }
+                    continue;
+                }
+            };
+            let Some((history, _)) = histories.take(&known.block) else {
+                continue;
+            };
+            let receipt = self.receipt(&known, &opened.manifest)?;
+            let mut tx = self.parts.sql.write().await?;
+            self.write(&mut tx, &known, &opened, &history, &receipt)
+                .await?;
+            if known.is_released {
+                sqlx::query("INSERT INTO released VALUES (?)")
+                    .bind(known.block.to_string())
+                    .execute(&mut *tx)
+                    .await?;
+            }
+            tx.commit().await?;
+            rebuilt.accepted += 1;
+        }
+        Ok(())
+    }
+
+    /// The manifest that the former index has of a violation, if it is the signed one.
+    async fn former_manifest(
+        &self,
+        known: &Known,
+        former: Option<&Sql>,
+    ) -> Result<Option<Opened>, ScrubError> {
+        let Some(former) = former else {
+            return Ok(None);
+        };
+        let stored: Option<String> =
+            sqlx::query_scalar("SELECT manifest FROM violations WHERE id = ?")
+                .bind(known.violation())
+                .fetch_optional(former.read())
+                .await?;
+        let signed = stored.and_then(|text| Signed::new(known.clone(), text.into_bytes()));
+        Ok(signed.map(|signed| Opened {
+            manifest: signed.manifest.clone(),
+            signed: Some(signed),
+        }))
+    }
+
+    /// Writes the blocks that were set apart, and those that they contradict, from their events.
+    async fn rebuild_set_apart(&self) -> Result<u64, ScrubError> {
+        let events = self
+            .events("\"action\":\"evidence.quarantine\"", |event| {
+                event.action == "evidence.quarantine"
+            })
+            .await?;
+        let mut newest: BTreeMap<Sha256Digest, (u64, Event)> = BTreeMap::new();
+        for (index, event) in events {
+            let block = event.resource.strip_prefix("block/");
+            if let Some(block) = block.and_then(|block| block.parse().ok()) {
+                newest.insert(block, (index, event));
+            }
+        }
+        let mut count = 0;
+        for (block, (index, event)) in newest {
+            let Some(known) = self.parts.audit.ledger.block(&block) else {
+                continue;
+            };
+            let mut tx = self.parts.sql.write().await?;
+            if known.verdict != Verdict::Accepted {
+                let reason = event.reason.clone().unwrap_or_default();
+                let receipt = self.refusal(&known, &reason)?;
+                sqlx::query(
+                    "INSERT INTO blocks (block_sha256, device, size, received_at, verdict, reason,
+                        log_index, receipt) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                )
+                .bind(block.to_string())
+                .bind(&*known.device)
+                .bind(known.size.cast_signed())
+                .bind(known.received_at)
+                .bind(known.verdict.as_str())
+                .bind(reason)
+                .bind(index.cast_signed())
+                .bind(receipt)
+                .execute(&mut *tx)
+                .await?;
+                count += 1;
+            }
+            let number = |name: &str| event.details.get(name).and_then(serde_json::Value::as_i64);
+            let first = event.details.get("disputed_block");
+            if let Some(first) = first.and_then(serde_json::Value::as_str) {
+                sqlx::query("INSERT INTO forks VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING")
+                    .bind(&event.actor.id)
+                    .bind(number("sequence").unwrap_or_default())
+                    .bind(first)
+                    .bind(block.to_string())
+                    .bind(number(RECEIVED_AT).unwrap_or(known.received_at))
+                    .execute(&mut *tx)
+                    .await?;
+            }
+            tx.commit().await?;
+        }
+        Ok(count)
+    }
+
+    /// Signs the receipt of a block that was set apart.
+    fn refusal(&self, known: &Known, reason: &str) -> Result<Vec<u8>, ScrubError> {
+        let receipt = Receipt {
+            schema: SCHEMA.to_owned(),
+            checkpoint: None,
+            block_sha256: known.block,
+            size: known.size,
+            device: known.device.to_string(),
+            sequence: None,
+            manifest_sha256: None,
+            verdict: Given::Quarantined,
+            reason: Some(reason.to_owned()),
+            received_at: from_millis(known.received_at),
+            log_origin: self.parts.log_origin.clone(),
+            log_index: known.log_index,
+        };
+        let signer = self.parts.keys.signer();
+        Ok(receipt.sign_at(&signer.key, &signer.chain, OffsetDateTime::now_utc())?)
+    }
+
+    /// Writes which records of cameras the log has.
+    async fn rebuild_journals(&self) -> Result<(), ScrubError> {
+        let events = self
+            .events("\"resource\":\"camera/", |event| {
+                event.action.starts_with("camera.")
+            })
+            .await?;
+        let mut tx = self.parts.sql.write().await?;
+        for (index, event) in events {
+            let seq = event.details.get("journal_seq");
+            let Some(seq) = seq.and_then(serde_json::Value::as_i64) else {
+                continue;
+            };
+            if event.action == "camera.journal-fork" {
+                sqlx::query("DELETE FROM camera_journal WHERE device = ? AND seq >= ?")
+                    .bind(&event.actor.id)
+                    .bind(seq)
+                    .execute(&mut *tx)
+                    .await?;
+            }
+            let hash = event.details.get("journal_sha256");
+            if let Some(hash) = hash.and_then(serde_json::Value::as_str) {
+                sqlx::query("INSERT OR REPLACE INTO camera_journal VALUES (?, ?, ?, ?)")
+                    .bind(&event.actor.id)
+                    .bind(seq)
+                    .bind(hash)
+                    .bind(index.cast_signed())
+                    .execute(&mut *tx)
+                    .await?;
+            }
+        }
+        Ok(tx.commit().await?)
+    }
+
+    /// The centre's own events that have `part` in their text and are `wanted`.
+    async fn events(
+        &self,
+        part: &'static str,
+        wanted: fn(&Event) -> bool,
+    ) -> Result<Vec<(u64, Event)>, ScrubError> {
+        let audit = self.parts.audit.clone();
+        let read = move || {
+            let mut found = Vec::new();
+            let has_part = |text: &str| text.contains(part);
+            audit.read_on(0, &has_part, &mut |logged: Logged| {
+                if logged.is_own && wanted(&logged.event) {
+                    found.push((logged.index, logged.event));
+                }
+            })?;
+            Ok::<_, audit::AuditError>(found)
+        };
+        Ok(self.parts.pool.run(read).await??)
+    }
+
+    /// Records that the index was made anew, before it is put to use.
+    pub(crate) async fn record_rebuild(&self, rebuilt: &Rebuilt) -> Result<(), ScrubError> {
+        let now = OffsetDateTime::now_utc();
+        let actor = Actor::service("centre");
+        let event = Event::new(now, actor, "evidence.rebuild-index", "index", Outcome::Ok)
+            .with_detail("accepted", rebuilt.accepted)
+            .with_detail("set_apart", rebuilt.set_apart)
+            .with_detail("lost", rebuilt.lost.len() as u64);
+        let audit = self.parts.audit.clone();
+        self.parts.pool.run(move || audit.record(event)).await??;
+        Ok(())
+    }
+}
+
+/// Copies what only the former index has: open uploads, which uploads became which blocks, and what cameras used of their
+/// bounds.
+pub(crate) async fn carry_over(former: &Path, new: &Path) -> Result<(), StoreError> {
+    Sql::open(former, schema::MIGRATIONS).await?.close().await;
+    let options = SqliteConnectOptions::new().filename(new);
+    let mut index = SqliteConnection::connect_with(&options).await?;
+    sqlx::query("ATTACH DATABASE ? AS former")
+        .bind(former.to_string_lossy().into_owned())
+        .execute(&mut index)
+        .await?;
+    let copied = sqlx::raw_sql(
+        "BEGIN IMMEDIATE;
+         INSERT INTO uploads SELECT * FROM former.uploads;
+         INSERT INTO settled SELECT * FROM former.settled;
+         INSERT INTO intake_use SELECT * FROM former.intake_use;
+         INSERT OR IGNORE INTO journals SELECT * FROM former.journals;
+         INSERT OR IGNORE INTO camera_set_aside SELECT * FROM former.camera_set_aside;
+         COMMIT",
+    )
+    .execute(&mut index)
+    .await;
+    index.close().await?;
+    copied?;
+    Ok(())
+}

@@ -1,0 +1,303 @@
+//! Rows of the index about one block, compared with manifest and log, and written anew from them.
+
+use evidence::cms;
+use evidence::manifest::Manifest;
+use evidence::receipt::{Receipt, SCHEMA, Verdict as Given};
+use store::StoreError;
+use store::sqlx::{self, Sqlite, Transaction};
+use time::OffsetDateTime;
+
+use super::{Opened, Scrub, ScrubError};
+use crate::clock::from_millis;
+use crate::intake::{index, violation};
+use crate::ledger::{History, Known, Verdict};
+use crate::review::{Row, Signed, copied, insert_decision, insert_step};
+use crate::search;
+
+/// Rows of the index looked at in one step, for blocks that the log does not know.
+const ROWS: i64 = 256;
+/// Names of such blocks that are kept.
+const UNKNOWN: usize = 1000;
+
+type BlockRow = (
+    String,
+    i64,
+    String,
+    Option<String>,
+    Option<i64>,
+    Option<Vec<u8>>,
+);
+
+impl Scrub {
+    /// Tells if the rows about a block say what manifest and log say.
+    pub(super) async fn rows_fit(&self, known: &Known) -> Result<bool, ScrubError> {
+        let sql = &self.parts.sql;
+        let row: Option<BlockRow> = sqlx::query_as(
+            "SELECT device, size, verdict, manifest_sha256, log_index, receipt FROM blocks
+             WHERE block_sha256 = ?",
+        )
+        .bind(known.block.to_string())
+        .fetch_optional(sql.read())
+        .await?;
+        if known.verdict != Verdict::Accepted {
+            // What is in quarantine waits for a person, who sees the verdict.
+            return Ok(row.is_none_or(|row| row.2 == known.verdict.as_str()));
+        }
+        let Some((device, size, verdict, manifest, log_index, receipt)) = row else {
+            return Ok(false);
+        };
+        let is_same = *known.device == device
+            && known.size == size.unsigned_abs()
+            && verdict == known.verdict.as_str()
+            && manifest == known.manifest.map(|hash| hash.to_string())
+            && log_index.map(i64::unsigned_abs) == Some(known.log_index)
+            && receipt.is_some_and(|receipt| is_receipt_of(&receipt, known));
+        if !is_same {
+            return Ok(false);
+        }
+        let Some(row) = Row::find(sql, &known.violation()).await? else {
+            // It may be a notice.
+            return Ok(self.manifest(known).await?.signed.is_none());
+        };
+        let Some(signed) = Signed::new(known.clone(), row.manifest.clone().into_bytes()) else {
+            return Ok(false);
+        };
+        let derived = signed.summary(&self.parts.audit.ledger, &self.parts.units);
+        Ok(row.says(&derived)
+            && self.is_chained(&signed).await?
+            && self.is_searchable(&row).await?
+            && copied(sql, known).await?.is_some())
+    }
+
+    async fn is_chained(&self, signed: &Signed) -> Result<bool, StoreError> {
+        let manifest = &signed.manifest;
+        let link: Option<(String, String, String)> = sqlx::query_as(
+            "SELECT manifest_sha256, previous, block_sha256 FROM chain
+             WHERE device = ? AND sequence = ?",
+        )
+        .bind(&manifest.device)
+        .bind(manifest.sequence.cast_signed())
+        .fetch_optional(self.parts.sql.read())
+        .await?;
+        let known = &signed.known;
+        let hash = known.manifest.unwrap_or_default().to_string();
+        let expected = (hash, manifest.previous.to_string(), known.block.to_string());
+        Ok(link == Some(expected))
+    }
+
+    async fn is_searchable(&self, row: &Row) -> Result<bool, StoreError> {
+        let plate = row.summary.plate.as_deref().unwrap_or_default();
+        let Some(question) = search::question(&[row.audience], plate, &row.summary.place) else {
+            return Ok(true);
+        };
+        let found: Option<i64> = sqlx::query_scalar(
+            "SELECT rowid FROM violation_text WHERE violation_text MATCH ? AND rowid = ?",
+        )
+        .bind(question)
+        .bind(row.position)
+        .fetch_optional(self.parts.sql.read())
+        .await?;
+        Ok(found.is_some())
+    }
+
+    /// Writes the rows about a block anew.
+    pub(super) async fn repair(&self, known: &Known, history: &History) -> Result<(), ScrubError> {
+        let block = known.block.to_string();
+        if known.verdict != Verdict::Accepted {
+            self.record("evidence.index-repair", &block, "its verdict was another")
+                .await?;
+            let mut tx = self.parts.sql.write().await?;
+            sqlx::query("UPDATE blocks SET verdict = ? WHERE block_sha256 = ?")
+                .bind(known.verdict.as_str())
+                .bind(&block)
+                .execute(&mut *tx)
+                .await?;
+            return Ok(tx.commit().await?);
+        }
+        let opened = self.manifest(known).await?;
+        let receipt = self.receipt(known, &opened.manifest)?;
+        tracing::error!(
+            block,
+            "rows of the index differ from the log: they are repaired"
+        );
+        let reason = "its rows in the index were not those of the manifest and the log";
+        self.record("evidence.index-repair", &block, reason).await?;
+        let _held = self.parts.custody.lock(&known.violation()).await;
+        // What was added meanwhile would be lost: another step repairs.
+        let newest = self.parts.audit.ledger.block(&known.block);
+        if newest.is_none_or(|newest| newest.head != known.head) {
+            return Ok(());
+        }
+        let mut tx = self.parts.sql.write().await?;
+        self.write(&mut tx, known, &opened, history, &receipt)
+            .await?;
+        Ok(tx.commit().await?)
+    }
+
+    /// A receipt that says what the log says, for blocks whose own is lost or is not theirs.
+    pub(super) fn receipt(
+        &self,
+        known: &Known,
+        manifest: &Manifest,
+    ) -> Result<Vec<u8>, ScrubError> {
+        let receipt = Receipt {
+            schema: SCHEMA.to_owned(),
+            checkpoint: None,
+            block_sha256: known.block,
+            size: known.size,
+            device: known.device.to_string(),
+            sequence: Some(manifest.sequence),
+            manifest_sha256: known.manifest,
+            verdict: Given::Accepted,
+            reason: None,
+            received_at: from_millis(known.received_at),
+            log_origin: self.parts.log_origin.clone(),
+            log_index: known.log_index,
+        };
+        let signer = self.parts.keys.signer();
+        Ok(receipt.sign_at(&signer.key, &signer.chain, OffsetDateTime::now_utc())?)
+    }
+
+    pub(super) async fn write(
+        &self,
+        tx: &mut Transaction<'static, Sqlite>,
+        known: &Known,
+        opened: &Opened,
+        history: &History,
+        receipt: &[u8],
+    ) -> Result<(), StoreError> {
+        write_block(tx, known, &opened.manifest, receipt).await?;
+        index::insert_dropped(tx, &opened.manifest).await?;
+        let Some(signed) = &opened.signed else {
+            return Ok(());
+        };
+        let id = known.violation();
+        for rows in [
+            "DELETE FROM reviews WHERE violation = ?",
+            "DELETE FROM custody WHERE violation = ?",
+        ] {
+            sqlx::query(rows).bind(&id).execute(&mut **tx).await?;
+        }
+        violation::replace(tx, signed, &self.parts.units).await?;
+        for step in &history.steps {
+            insert_step(tx, &id, step).await?;
+        }
+        for one in &history.decisions {
+            insert_decision(tx, &id, one).await?;
+        }
+        Ok(())
+    }
+
+    /// Looks for rows of blocks that the log does not know.
+    pub(super) async fn look_for_unknown(&self) -> Result<(), ScrubError> {
+        let last = self.progress().row.clone();
+        let rows: Vec<String> = sqlx::query_scalar(
+            "SELECT block_sha256 FROM blocks WHERE block_sha256 > ? ORDER BY block_sha256 LIMIT ?",
+        )
+        .bind(last)
+        .bind(ROWS)
+        .fetch_all(self.parts.sql.read())
+        .await?;
+        {
+            let mut progress = self.progress();
+            let end = rows.last().cloned().unwrap_or_default();
+            // Names between the rows are not there any more.
+            let start = std::mem::replace(&mut progress.row, end.clone());
+            let is_in_part = |name: &String| *name > start && (end.is_empty() || *name <= end);
+            progress
+                .unknown
+                .retain(|name| !is_in_part(name) || rows.contains(name));
+        }
+        for name in rows {
+            let block = name.parse().ok();
+            let is_known = block.is_some_and(|block| {
+                self.parts.audit.ledger.block(&block).is_some()
+                    || self.parts.intake.is_settling(&block)
+            });
+            let is_new = {
+                let mut progress = self.progress();
+                if is_known {
+                    progress.unknown.remove(&name);
+                }
+                !is_known
+                    && progress.unknown.len() < UNKNOWN
+                    && progress.unknown.insert(name.clone())
+            };
+            if is_new {
+                tracing::error!(
+                    block = name,
+                    "the index has a block that the log does not know"
+                );
+                self.record(
+                    "evidence.index-unknown",
+                    &name,
+                    "the log does not know the block",
+                )
+                .await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Tells if a stored receipt is signed and says what the log says.
+fn is_receipt_of(stored: &[u8], known: &Known) -> bool {
+    let verified = cms::parse_signed_data(stored).and_then(|message| message.verify());
+    let receipt = verified
+        .ok()
+        .and_then(|verified| Receipt::parse(&verified.content).ok());
+    receipt.is_some_and(|receipt| {
+        receipt.block_sha256 == known.block
+            && receipt.size == known.size
+            && receipt.manifest_sha256 == known.manifest
+            && receipt.log_index == known.log_index
+            && receipt.verdict == Given::Accepted
+    })
+}
+
+async fn write_block(
+    tx: &mut Transaction<'static, Sqlite>,
+    known: &Known,
+    manifest: &Manifest,
+    receipt: &[u8],
+) -> Result<(), StoreError> {
+    let (block, hash) = (known.block.to_string(), known.manifest.unwrap_or_default());
+    let stored: Option<Option<Vec<u8>>> =
+        sqlx::query_scalar("SELECT receipt FROM blocks WHERE block_sha256 = ?")
+            .bind(&block)
+            .fetch_optional(&mut **tx)
+            .await?;
+    let stored = stored
+        .flatten()
+        .filter(|stored| is_receipt_of(stored, known));
+    sqlx::query(
+        "INSERT INTO blocks (block_sha256, device, size, received_at, verdict, reason, sequence,
+            manifest_sha256, log_index, receipt)
+         VALUES ($1, $2, $3, $4, 'accepted', '', $5, $6, $7, $8)
+         ON CONFLICT (block_sha256) DO UPDATE SET device = $2, size = $3, verdict = 'accepted',
+            reason = '', sequence = $5, manifest_sha256 = $6, log_index = $7, receipt = $8",
+    )
+    .bind(&block)
+    .bind(&*known.device)
+    .bind(known.size.cast_signed())
+    .bind(known.received_at)
+    .bind(manifest.sequence.cast_signed())
+    .bind(hash.to_string())
+    .bind(known.log_index.cast_signed())
+    .bind(stored.as_deref().unwrap_or(receipt))
+    .execute(&mut **tx)
+    .await?;
+    sqlx::query(
+        "INSERT INTO chain VALUES ($1, $2, $3, $4, $5)
+         ON CONFLICT (device, sequence) DO UPDATE
+            SET manifest_sha256 = $3, previous = $4, block_sha256 = $5",
+    )
+    .bind(&manifest.device)
+    .bind(manifest.sequence.cast_signed())
+    .bind(hash.to_string())
+    .bind(manifest.previous.to_string())
+    .bind(&block)
+    .execute(&mut **tx)
+    .await?;
+    Ok(())
+}

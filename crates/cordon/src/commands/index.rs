@@ -1,0 +1,57 @@
+//! `cordon evidence rebuild-index` and `accept-loss`: index and archive of a stopped site.
+
+use audit::{Event, Outcome as EventOutcome};
+use serde_json::json;
+use time::OffsetDateTime;
+
+use super::{audit::open_log, print};
+use crate::cli::{AcceptLoss, SiteArgs};
+use crate::failure::{OrHint as _, Outcome};
+use crate::site::{self, Site};
+use crate::{console, last_checkpoint};
+
+pub(crate) async fn rebuild(args: &SiteArgs, json: bool) -> Outcome {
+    let (site, rebuilt, kept) = Site::rebuild_index(args).await?;
+    site.close().await;
+    let value = json!({ "rebuilt": rebuilt, "former": kept });
+    let mut text = format!(
+        "the index is rebuilt: {} accepted blocks, {} set apart",
+        rebuilt.accepted, rebuilt.set_apart
+    );
+    if kept.exists() {
+        text.push_str(&format!("\nformer index  {}", kept.display()));
+    }
+    if !rebuilt.carried_over {
+        text.push_str("\nopen uploads are lost; cameras send them again");
+    }
+    for block in &rebuilt.lost {
+        text.push_str(&format!("\nnot in the archive  {block}"));
+    }
+    print(json, &value, &text)
+}
+
+pub(crate) fn accept_loss(args: &AcceptLoss, json: bool) -> Outcome {
+    const HINT: &str = "check the folder's rights and its disk";
+    let data = &args.site.data;
+    let log = open_log(args)?;
+    let now = OffsetDateTime::now_utc();
+    last_checkpoint::hold(data, &log, now)?;
+    let sink = site::role(&log, "centre")?;
+    let missing = centre::lost_blocks(&data.join("centre"), sink);
+    let missing = missing.or_hint("cannot compare the archive with the log", HINT)?;
+    let event = Event::new(
+        now,
+        console::this_process(),
+        centre::ACCEPT_LOSS,
+        "archive",
+        EventOutcome::Ok,
+    )
+    .with_reason(&args.reason)
+    .with_detail("missing", missing);
+    let recorded = site::role(&log, "site")?.record(event);
+    recorded.or_hint("the event cannot be recorded", "make room on the disk")?;
+    last_checkpoint::write(data, &log)?;
+    let value = json!({ "accepted": true, "missing": missing });
+    let text = format!("the loss of {missing} blocks is recorded; the site may go on without them");
+    print(json, &value, &text)
+}
