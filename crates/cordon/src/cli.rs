@@ -183,13 +183,13 @@ pub(crate) enum Evidence {
   cordon evidence export --data /var/lib/cordon --out package \\
     --as anna.p12 --as-password-file anna.password v-0123456789abcdef")]
     Export(Export),
-    /// Make the index anew from archive, quarantine and log. Stop the site first.
+    /// Rebuild the index from archive, quarantine and log. Stop the site first.
     ///
     /// The former index stays beside it. Only what it alone had is taken from it: open uploads, and what cameras used of
     /// their bounds.
     #[command(after_help = "Example:\n  cordon evidence rebuild-index --data /var/lib/cordon")]
     RebuildIndex(SiteArgs),
-    /// Let a site go on whose archive lost blocks of which no copy is left; it is recorded. Stop the site first.
+    /// Accept that the archive lost blocks of which no copy is left; it is recorded. Stop the site first.
     #[command(after_help = "Example:
   cordon evidence accept-loss --data /var/lib/cordon --reason 'disk of the archive failed, no copy'")]
     AcceptLoss(AcceptLoss),
@@ -295,11 +295,11 @@ pub(crate) enum Audit {
   cordon audit verify /var/lib/cordon/audit/log --key audit.vkey
   cordon audit verify copy-of-the-log --key audit.vkey --since checkpoint-of-last-month")]
     Verify(AuditVerify),
-    /// Let a site go on whose log was lost and cannot be brought back; it is recorded.
+    /// Accept that the log was lost and cannot be restored (recorded in the audit log).
     #[command(after_help = "Example:
   cordon audit accept-loss --data /var/lib/cordon --reason 'disk of the log failed, no copy'")]
     AcceptLoss(AcceptLoss),
-    /// Let a site go on whose clock was ahead and is right now; it is recorded. Stop the site first.
+    /// Accept the current time after the clock ran ahead (recorded in the audit log). Stop the site first.
     #[command(after_help = "Example:
   cordon audit accept-clock --data /var/lib/cordon --reason 'clock was a month ahead'")]
     AcceptClock(AcceptLoss),

@@ -86,7 +86,7 @@ pub(crate) enum Pki {
         #[command(flatten)]
         site: SiteArgs,
     },
-    /// Give a generation up that waits to be put to use; its key is removed.
+    /// Discard a generation that was never activated, and delete its key.
     ///
     /// It issued nothing, and its number and name are not used again. Another one can be made then. Have the root revoke its
     /// certificate if anybody may have had its key.
@@ -130,7 +130,7 @@ A file holds a key and its certificates (PEM), or is an OpenVPN configuration wi
     /// Profiles of certificates: what each kind of certificate says.
     #[command(subcommand)]
     Profile(PkiProfile),
-    /// Check by the log alone that every certificate came about as the rules say.
+    /// Verify from the audit log that every certificate was issued according to the rules.
     ///
     /// Each is there with the approved request, one-time code or renewal that it came from, approvals with good
     /// signatures of enough people; and none is there that the log does not know. Ends with 1 when something is missing.

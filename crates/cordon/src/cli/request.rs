@@ -27,7 +27,7 @@ pub(crate) enum RequestCommand {
         #[command(subcommand)]
         act: Box<NewAct>,
     },
-    /// List requests that wait for somebody.
+    /// List open requests.
     #[command(after_help = "Example:\n  cordon registry request list --data /var/lib/cordon")]
     List {
         #[command(flatten)]
@@ -173,7 +173,7 @@ pub(crate) enum NewAct {
         #[command(flatten)]
         asking: Asking,
     },
-    /// A certificate for the key of another one anew.
+    /// Renew a certificate for its key.
     #[command(after_help = "Example:
   cordon registry request new renew --serial 01a2 --reason 'ends in May' --submit \\
     --data /var/lib/cordon --as me.p12 --as-password-file secret")]

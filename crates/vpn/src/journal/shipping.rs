@@ -1,4 +1,4 @@
-//! The way of the journal into the central log: in order, and past whatever cannot be read.
+//! The way of the journal into the central log: in order, and past records that cannot be read.
 
 use audit::journal::{JournalError, Shipped};
 use audit::{Actor, Event, Leaf, unreadable_records};
@@ -81,7 +81,7 @@ impl Audit {
 
     fn read_into(&self, from: u64, events: &mut Vec<Event>) -> Result<(), JournalError> {
         for record in self.journal.read_from(from)?.take(BATCH) {
-            // Records are decoded as they are read: one that is no leaf is damage.
+            // Records are decoded as they are read: one that does not decode is damage.
             events.push(Leaf::decode(&record?.leaf)?.event);
         }
         Ok(())

@@ -42,7 +42,7 @@ fn central_log_gets_every_event_once_and_in_order() {
     let folder = tempfile::tempdir().unwrap();
     let open = || Journal::open(folder.path(), ROLE, JournalOptions::default()).unwrap();
     let taken: Arc<Mutex<Vec<(u64, String)>>> = Arc::default();
-    // Refuses what it is given as often as it is told to.
+    // Refuses as many records as the test says.
     let central = |mut refusals: usize| -> Central {
         let taken = Arc::clone(&taken);
         Box::new(move |first, events: Vec<Event>| {
