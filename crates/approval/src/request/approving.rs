@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use access::Principal;
+use access::{Login, Principal};
 use pki::clearance::Clearance;
 use time::OffsetDateTime;
 
@@ -29,6 +29,10 @@ impl Request {
     /// [`Refusal::AboveApprover`], [`Refusal::Twice`].
     pub fn check_approval_by(&self, by: &Principal) -> Result<(), Refusal> {
         let uid = by.uid();
+        // First: a login by password has no roles, and a certificate is what the person lacks.
+        if by.credential().login() != Login::Certificate {
+            return Err(Refusal::NoCertificate(uid.to_owned()));
+        }
         check_role(uid, Some(by), self.act.approver_role())?;
         self.check_approver(uid, by.clearance())?;
         let waits = match self.state {

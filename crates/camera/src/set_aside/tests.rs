@@ -122,7 +122,7 @@ fn summary_has_count_age_and_a_plain_reason() {
         group(30, long),
     ]);
     assert_eq!((summary.count, summary.since), (3, at(10)));
-    assert!(summary.reason.starts_with("?[2K\u{e9}") && summary.reason.len() <= MAX_SUMMARY);
+    assert!(summary.reason.starts_with("\\u{1b}[2K\u{e9}") && summary.reason.len() <= MAX_SUMMARY);
     assert_eq!(Summary::of(&[]), Summary::default());
     let secret = Summary::of(&[group(
         1,

@@ -50,6 +50,8 @@ pub(crate) const SCHEMA: &[store::Migration] = &[
     version(4),
     version(5),
     version(6),
+    version(7),
+    version(8),
 ];
 
 const fn version(version: i64) -> store::Migration {
