@@ -61,6 +61,8 @@ pub(crate) struct Known {
     pub(crate) received_at: i64,
     /// Known of accepted blocks.
     pub(crate) manifest: Option<Sha256Digest>,
+    /// Why it was set apart; empty for accepted blocks.
+    pub(crate) reason: Arc<str>,
     /// A person let it out of quarantine.
     pub(crate) is_released: bool,
     /// By its receipt: its event was lost with a part of the log.
@@ -96,6 +98,7 @@ struct Entry {
     log_index: u64,
     received_at: i64,
     manifest: Option<Sha256Digest>,
+    reason: Arc<str>,
     /// A person let it out of quarantine.
     is_released: bool,
     /// By its receipt: its event was lost with a part of the log.
@@ -106,7 +109,8 @@ struct Entry {
 #[derive(Debug, Default)]
 struct Facts {
     blocks: BTreeMap<Sha256Digest, Entry>,
-    devices: BTreeSet<Arc<str>>,
+    /// Names of devices and reasons, each kept once.
+    names: BTreeSet<Arc<str>>,
     /// By the block that was accepted.
     disputes: BTreeMap<Sha256Digest, Vec<Dispute>>,
     /// Custody events that do not continue the record of a violation, or whose violation is not in the log, and the newest.
@@ -140,7 +144,8 @@ impl Ledger {
         let received_at = millis(receipt.received_at);
         let entry = Entry {
             size: receipt.size,
-            device: facts.device(&receipt.device),
+            device: facts.name(&receipt.device),
+            reason: facts.name(""),
             verdict: Verdict::Accepted,
             log_index: receipt.log_index,
             received_at,
@@ -173,6 +178,14 @@ impl Ledger {
         next.map(|(block, entry)| entry.known(*block)).collect()
     }
 
+    /// The blocks that wait in quarantine, in the order of their hashes. Looks at all blocks.
+    pub(crate) fn waiting(&self) -> Vec<Known> {
+        let facts = self.read_facts();
+        let waiting = facts.blocks.iter();
+        let waiting = waiting.filter(|(_, entry)| entry.verdict == Verdict::Quarantined);
+        waiting.map(|(block, entry)| entry.known(*block)).collect()
+    }
+
     /// Counts the blocks.
     pub(crate) fn count(&self) -> usize {
         self.read_facts().blocks.len()
@@ -203,6 +216,7 @@ impl Entry {
             log_index: self.log_index,
             received_at: self.received_at,
             manifest: self.manifest,
+            reason: Arc::clone(&self.reason),
             is_released: self.is_released,
             is_adopted: self.is_adopted,
             head: self.record.head(),
@@ -278,7 +292,8 @@ impl Facts {
         event: &Event,
         manifest: Option<Sha256Digest>,
     ) {
-        let device = self.device(&event.actor.id);
+        let device = self.name(&event.actor.id);
+        let reason = self.name(event.reason.as_deref().unwrap_or_default());
         let entry = Entry {
             size: number(event, "size").unwrap_or_default(),
             record: Record::begin(index, event),
@@ -287,6 +302,7 @@ impl Facts {
             log_index: index,
             received_at: received_at(event),
             manifest,
+            reason,
             is_adopted: false,
             is_released: self
                 .blocks
@@ -296,13 +312,13 @@ impl Facts {
         self.blocks.insert(block, entry);
     }
 
-    fn device(&mut self, name: &str) -> Arc<str> {
-        if let Some(device) = self.devices.get(name) {
-            return Arc::clone(device);
+    fn name(&mut self, name: &str) -> Arc<str> {
+        if let Some(known) = self.names.get(name) {
+            return Arc::clone(known);
         }
-        let device: Arc<str> = name.into();
-        self.devices.insert(Arc::clone(&device));
-        device
+        let new: Arc<str> = name.into();
+        self.names.insert(Arc::clone(&new));
+        new
     }
 
     fn find(&self, id: &str) -> Option<(&Sha256Digest, &Entry)> {

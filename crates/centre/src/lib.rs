@@ -340,7 +340,8 @@ impl Centre {
         let repairs = repairs::Repairs::default();
         let media_pool = Pool::new(Share::Media);
         let scrub = {
-            let (archive, keys) = (archive.clone(), setup.keys.clone());
+            let (archive, quarantine) = (archive.clone(), quarantine.clone());
+            let keys = setup.keys.clone();
             let (sql, audit, custody) = (sql.clone(), audit.clone(), custody.clone());
             let (units, metrics) = (setup.units.clone(), metrics.clone());
             let (repairs, pool) = (repairs.clone(), media_pool.clone());
@@ -349,6 +350,7 @@ impl Centre {
                 Scrub::new(scrub::Parts {
                     sql,
                     archive,
+                    quarantine,
                     keys,
                     audit,
                     custody,

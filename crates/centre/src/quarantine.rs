@@ -23,7 +23,7 @@ use serde_json::Value;
 use time::OffsetDateTime;
 
 use crate::intake::Intake;
-use crate::intake::quarantine::{QuarantineError, Quarantined};
+use crate::intake::quarantine::{Inside, QuarantineError, Quarantined};
 use crate::units::Units;
 
 /// Time between the second person's word and the earliest destruction, unless configured: a weekend.
@@ -350,12 +350,14 @@ impl QuarantineDesk {
         block: &str,
     ) -> Result<(Quarantined, Event), QuarantineError> {
         let inner = &self.inner;
-        let found = inner.intake.waiting(block).await?;
+        let found = inner.intake.waiting(block)?;
         let inside = inner.intake.inside(&found).await?;
         let (device, classification) = match &inside {
-            Some(manifest) => (&manifest.device, manifest.classification),
+            Inside::Manifest(manifest) => (&manifest.device, manifest.classification),
             // Nobody can see what is inside.
-            None => (&found.device, Clearance::Unclassified),
+            Inside::Unreadable => (&found.device, Clearance::Unclassified),
+            // It may have been anything, and two people must be able to end it.
+            Inside::Damaged => (&found.device, Clearance::TopSecret),
         };
         let unit = inner.units.of_device(device);
         let resource = Resource::block(block, unit, classification);

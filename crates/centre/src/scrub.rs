@@ -72,6 +72,7 @@ impl From<store::sqlx::Error> for ScrubError {
 pub(crate) struct Parts {
     pub(crate) sql: Sql,
     pub(crate) archive: Objects,
+    pub(crate) quarantine: Objects,
     pub(crate) keys: Keys,
     pub(crate) audit: Arc<FollowedLog>,
     pub(crate) custody: Arc<Custody>,
@@ -95,6 +96,8 @@ struct Progress {
     damaged: BTreeMap<Sha256Digest, Damage>,
     last_repair: Option<OffsetDateTime>,
     repaired: u64,
+    /// Why the last step could not compare.
+    failed: Option<String>,
 }
 
 /// The comparison; cheap to clone.
@@ -134,9 +137,14 @@ impl Scrub {
             Ok(()) => self.look_for_unknown().await,
             failed => failed,
         };
-        if let Err(error) = done {
-            tracing::warn!(error = %Report(&error), "the index is not compared with the log; trying again");
+        let failed = done.err().map(|error| Report(&error).to_string());
+        if let Some(error) = &failed {
+            tracing::error!(
+                error,
+                "the index cannot be compared with the log; trying again"
+            );
         }
+        self.progress().failed = failed;
         self.hash_some().await;
         let progress = self.progress();
         let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
@@ -158,7 +166,12 @@ impl Scrub {
         if let Some((block, damage)) = progress.damaged.iter().next() {
             let count = progress.damaged.len();
             problems.push(format!(
-                "{count} accepted blocks of the archive are damaged, the first is {block}: {damage}; restore them from a backup"
+                "the files of {count} blocks are damaged, the first is {block}: {damage}; restore them from a backup"
+            ));
+        }
+        if let Some(error) = &progress.failed {
+            problems.push(format!(
+                "the index cannot be compared with the log: {error}; stop the site and run `cordon evidence rebuild-index`"
             ));
         }
         if progress.last_repair.is_some_and(|at| now - at < RECENT) {
@@ -179,13 +192,16 @@ impl Scrub {
     /// Compares the rows of `blocks` and repairs those that differ.
     async fn repair_rows(&self, blocks: &[Sha256Digest]) -> Result<(), ScrubError> {
         let mut differing = Vec::new();
+        // One row that cannot be read keeps no others from being compared.
+        let mut failed = None;
         for block in blocks {
-            if let Some(known) = self.fits(block).await? {
-                differing.push(known);
+            match self.fits(block).await {
+                Ok(known) => differing.extend(known),
+                Err(error) => failed = Some(error),
             }
         }
         if differing.is_empty() {
-            return Ok(());
+            return failed.map_or(Ok(()), Err);
         }
         // The log is read once for all of them.
         let (audit, all) = (Arc::clone(&self.parts.audit), differing.clone());
@@ -214,7 +230,7 @@ impl Scrub {
                 ),
             }
         }
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
 
     /// Gives the block if its rows are not what manifest and log say.

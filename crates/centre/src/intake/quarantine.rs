@@ -7,6 +7,7 @@
 
 use std::fs::File;
 use std::io::BufReader;
+use std::path::PathBuf;
 
 use audit::Event;
 use error_report::Report;
@@ -14,6 +15,7 @@ use evidence::chain::Position;
 use evidence::digest::Sha256Digest;
 use evidence::manifest::Manifest;
 use evidence::open::OpenError;
+use pool::Pool;
 use serde::Serialize;
 use store::sqlx::SqliteConnection;
 use store::{ObjectId, StoreError, sqlx};
@@ -24,6 +26,7 @@ use super::upload::Upload;
 use super::verify::{Exceptions, Refusal, Verified};
 use super::{Intake, index};
 use crate::clock::from_millis;
+use crate::ledger::{Known, Verdict};
 
 pub use super::verify::RELEASABLE;
 
@@ -40,6 +43,27 @@ pub struct Quarantined {
     pub received_at: OffsetDateTime,
     /// Why it was set apart.
     pub reason: String,
+}
+
+impl From<&Known> for Quarantined {
+    fn from(known: &Known) -> Self {
+        Self {
+            block_sha256: known.block.to_string(),
+            device: known.device.to_string(),
+            size: known.size,
+            received_at: from_millis(known.received_at),
+            reason: known.reason.to_string(),
+        }
+    }
+}
+
+/// What can be known of the content of a block in quarantine.
+pub(crate) enum Inside {
+    Manifest(Box<Manifest>),
+    /// The bytes that came cannot be opened, by nobody.
+    Unreadable,
+    /// The file is missing or was exchanged: nobody knows what the block had inside.
+    Damaged,
 }
 
 /// Why a block did not leave quarantine.
@@ -84,6 +108,9 @@ pub enum QuarantineError {
     /// The waiting time is not over.
     #[error("the block may be destroyed from {from} on")]
     TooEarly { from: OffsetDateTime },
+    /// The file of the block is missing, or has other bytes than those that came.
+    #[error("the file of the block is damaged: {reason}")]
+    Damaged { reason: &'static str },
     #[error("the index failed")]
     Store(#[from] StoreError),
     /// The disk, the log or the scanner failed; nothing was decided.
@@ -109,20 +136,10 @@ impl Intake {
     /// # Errors
     /// [`QuarantineError::Store`].
     pub async fn quarantined(&self) -> Result<Vec<Quarantined>, QuarantineError> {
-        let rows: Vec<(String, String, i64, i64, String)> = sqlx::query_as(
-            "SELECT block_sha256, device, size, received_at, reason FROM blocks
-             WHERE verdict = 'quarantined' ORDER BY received_at, block_sha256",
-        )
-        .fetch_all(self.inner.sql.read())
-        .await?;
-        let row = |(block_sha256, device, size, at, reason): (_, _, i64, i64, _)| Quarantined {
-            block_sha256,
-            device,
-            size: size.unsigned_abs(),
-            received_at: from_millis(at),
-            reason,
-        };
-        Ok(rows.into_iter().map(row).collect())
+        let ledger = &self.inner.audit.ledger;
+        let mut waiting: Vec<Known> = ledger.waiting();
+        waiting.sort_by_key(|known| (known.received_at, known.block));
+        Ok(waiting.iter().map(Quarantined::from).collect())
     }
 
     /// Verifies a block again and returns the check that it fails now, if any. The caller has recorded it.
@@ -135,23 +152,30 @@ impl Intake {
         Ok(refusal.map(|r| (r.code(), Report(&r).to_string())))
     }
 
-    /// The signed manifest of a block in quarantine; `None` if it cannot be opened or its signature is not valid.
-    pub(crate) async fn inside(
-        &self,
-        waiting: &Quarantined,
-    ) -> Result<Option<Manifest>, QuarantineError> {
+    /// What is inside a block in quarantine.
+    pub(crate) async fn inside(&self, waiting: &Quarantined) -> Result<Inside, QuarantineError> {
+        match self.check_whole(waiting).await {
+            Err(QuarantineError::Damaged { .. }) => return Ok(Inside::Damaged),
+            checked => checked?,
+        }
         let path = self.inner.quarantine.path(&object(waiting)?);
         let opener = self.inner.keys.opener();
-        let work = move || -> Result<Option<Manifest>, std::io::Error> {
+        let work = move || -> Result<Inside, std::io::Error> {
             match opener.open(BufReader::new(File::open(path)?)) {
-                Ok(opened) => Ok(Some(opened.manifest)),
+                Ok(opened) => Ok(Inside::Manifest(Box::new(opened.manifest))),
                 // An unreadable disk says nothing about the block.
                 Err(OpenError::Read(error) | OpenError::Write(error)) => Err(error),
-                Err(_) => Ok(None),
+                Err(_) => Ok(Inside::Unreadable),
             }
         };
         let read = self.inner.pool.run(work).await.map_err(SettleError::from)?;
         Ok(read.map_err(SettleError::from)?)
+    }
+
+    /// Checks that the file of a block in quarantine has the bytes that came: whoever can write to the disk can exchange it.
+    async fn check_whole(&self, waiting: &Quarantined) -> Result<(), QuarantineError> {
+        let path = self.inner.quarantine.path(&object(waiting)?);
+        check_hash(&self.inner.pool, path, waiting).await
     }
 
     /// Checks that a release with these exceptions would be carried out now.
@@ -201,6 +225,8 @@ impl Intake {
         event: Event,
     ) -> Result<(), QuarantineError> {
         let object = object(waiting)?;
+        // The comparison with the log waits until index and log agree again.
+        let _reserved = self.reserve(&Sha256Digest::from(object.0)).await;
         let mut tx = self.inner.sql.write().await?;
         let changed = sqlx::query(
             "UPDATE blocks SET verdict = 'rejected'
@@ -237,10 +263,19 @@ impl Intake {
         .fetch_all(self.inner.sql.read())
         .await?;
         for block in decided {
-            if let Ok(object) = block.parse::<ObjectId>()
-                && self.inner.quarantine.contains(&object).unwrap_or(true)
+            // Only the log can say that the bytes may go: a row of the index is anybody's with the disk.
+            let is_over = |known: &Known| match known.verdict {
+                Verdict::Accepted => known.is_released,
+                Verdict::Quarantined => false,
+                Verdict::Rejected => true,
+            };
+            if let Ok(hash) = block.parse::<Sha256Digest>()
+                && self.known(&hash).as_ref().is_some_and(is_over)
             {
-                self.remove_from_quarantine(&object);
+                let object = ObjectId(*hash.as_bytes());
+                if self.inner.quarantine.contains(&object).unwrap_or(true) {
+                    self.remove_from_quarantine(&object);
+                }
             }
         }
         self.remove_contradicted().await?;
@@ -258,7 +293,17 @@ impl Intake {
         .bind(Refusal::Replay(0).code())
         .fetch_all(self.inner.sql.read())
         .await?;
-        for object in contradicted.iter().filter_map(|block| block.parse().ok()) {
+        let contradicted = contradicted.iter().filter_map(|block| block.parse().ok());
+        for hash in contradicted.collect::<Vec<Sha256Digest>>() {
+            let object = ObjectId(*hash.as_bytes());
+            let may_go = match self.known(&hash) {
+                Some(known) => known.verdict != Verdict::Accepted,
+                // Of a log that was lost: the bytes are still in quarantine.
+                None => self.inner.quarantine.contains(&object).unwrap_or(false),
+            };
+            if !may_go {
+                continue;
+            }
             if self.inner.archive.contains(&object).unwrap_or(true) {
                 self.remove_from_archive(object).await;
             }
@@ -266,12 +311,16 @@ impl Intake {
         Ok(())
     }
 
-    /// The block `block`, if it waits for a decision.
-    pub(crate) async fn waiting(&self, block: &str) -> Result<Quarantined, QuarantineError> {
-        let all = self.quarantined().await?;
-        all.into_iter()
-            .find(|waiting| waiting.block_sha256 == block)
-            .ok_or_else(|| QuarantineError::NotThere(block.to_owned()))
+    /// The block `block`, if it waits for a decision by the log.
+    pub(crate) fn waiting(&self, block: &str) -> Result<Quarantined, QuarantineError> {
+        let known = block.parse().ok().and_then(|hash| self.known(&hash));
+        let waiting = known.filter(|known| known.verdict == Verdict::Quarantined);
+        let waiting = waiting.as_ref().map(Quarantined::from);
+        waiting.ok_or_else(|| QuarantineError::NotThere(block.to_owned()))
+    }
+
+    fn known(&self, block: &Sha256Digest) -> Option<Known> {
+        self.inner.audit.ledger.block(block)
     }
 
     async fn verify_again(
@@ -279,6 +328,7 @@ impl Intake {
         waiting: &Quarantined,
         exceptions: Exceptions,
     ) -> Result<Result<Verified, Refusal>, QuarantineError> {
+        self.check_whole(waiting).await?;
         let path = self.inner.quarantine.path(&object(waiting)?);
         let (inner, sender) = (self.inner.clone(), waiting.device.clone());
         let exceptions = exceptions.arrived(waiting.received_at);
@@ -331,12 +381,18 @@ impl Intake {
         index::insert_chain(&mut tx, manifest, &hash, &block).await?;
         let bytes = &verified.manifest_bytes;
         super::violation::insert(&mut tx, manifest, bytes, &block, &self.inner.units).await?;
-        self.record(event).await?;
         let from = self.inner.quarantine.path(&object);
         self.inner
             .archive
             .link(&object, &from)
             .map_err(SettleError::from)?;
+        // The file may have been exchanged since it was verified.
+        let archived = self.inner.archive.path(&object);
+        if let Err(error) = check_hash(&self.inner.pool, archived, waiting).await {
+            self.remove_from_archive(object).await;
+            return Err(error);
+        }
+        self.record(event).await?;
         tx.commit().await?;
         Ok(index::Settled {
             block,
@@ -414,6 +470,22 @@ impl Intake {
             }
             Err(error) => tracing::warn!(%error, "the quarantine is not counted"),
         }
+    }
+}
+
+/// Checks that a file has the hash of a block.
+async fn check_hash(
+    pool: &Pool,
+    path: PathBuf,
+    waiting: &Quarantined,
+) -> Result<(), QuarantineError> {
+    let damaged = |reason| Err(QuarantineError::Damaged { reason });
+    let hashed = pool.run(move || super::hash_file(&path)).await;
+    match hashed.map_err(SettleError::from)? {
+        Ok(hash) if hash.to_string() == waiting.block_sha256 => Ok(()),
+        Ok(_) => damaged("its bytes are not those that came"),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => damaged("it is missing"),
+        Err(error) => Err(SettleError::from(error).into()),
     }
 }
 

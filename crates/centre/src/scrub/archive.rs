@@ -6,7 +6,7 @@ use std::io::{self, Read as _};
 
 use error_report::Report;
 use evidence::digest::{Sha256, Sha256Digest};
-use store::ObjectId;
+use store::{ObjectId, Objects};
 
 use super::{BYTES, DAMAGED, Scrub};
 use crate::ledger::{Known, Verdict};
@@ -39,12 +39,26 @@ pub(super) struct Hashing {
 }
 
 impl Scrub {
-    /// Looks whether an accepted block is in the archive with its size.
+    /// Where the bytes of a block must be; nowhere once it was rejected.
+    fn store(&self, known: &Known) -> Option<&Objects> {
+        match known.verdict {
+            Verdict::Accepted => Some(&self.parts.archive),
+            Verdict::Quarantined => Some(&self.parts.quarantine),
+            Verdict::Rejected => None,
+        }
+    }
+
+    /// Checks that a block is in the archive, or in quarantine, with its size.
     pub(super) async fn check_object(&self, known: &Known) {
-        if known.verdict != Verdict::Accepted {
+        let Some(store) = self.store(known) else {
+            self.progress().damaged.remove(&known.block);
+            return;
+        };
+        // A decision moves the file before the log has it.
+        if self.parts.intake.is_settling(&known.block) {
             return;
         }
-        let path = self.parts.archive.path(&ObjectId(*known.block.as_bytes()));
+        let path = store.path(&ObjectId(*known.block.as_bytes()));
         let look = move || path.metadata();
         let looked = match self.parts.pool.run(look).await {
             Ok(looked) => looked,
@@ -107,11 +121,11 @@ impl Scrub {
             let known = next.into_iter().next();
             progress.hashed = known.as_ref().map(|known| known.block);
             let known = known?;
-            if known.verdict != Verdict::Accepted {
+            let Some(store) = self.store(&known) else {
                 continue;
-            }
+            };
             // One that cannot be opened is a finding of the other walk.
-            if let Ok(file) = self.parts.archive.get(&ObjectId(*known.block.as_bytes())) {
+            if let Ok(file) = store.get(&ObjectId(*known.block.as_bytes())) {
                 let hash = Sha256::new();
                 return Some(Hashing { known, file, hash });
             }
@@ -129,7 +143,7 @@ impl Scrub {
             progress.damaged.insert(*block, damage);
         }
         let reason = damage.to_string();
-        tracing::error!(%block, reason, "an accepted block of the archive is damaged");
+        tracing::error!(%block, reason, "the file of a block is damaged");
         let name = block.to_string();
         let recorded = self.record("evidence.archive-damage", &name, &reason).await;
         if let Err(error) = recorded {

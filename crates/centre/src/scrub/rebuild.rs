@@ -12,7 +12,7 @@ use store::sqlx::{self, Connection as _, SqliteConnection};
 use store::{Sql, StoreError};
 use time::OffsetDateTime;
 
-use super::{Opened, Scrub, ScrubError};
+use super::{Opened, Scrub, ScrubError, repair};
 use crate::clock::from_millis;
 use crate::ledger::{Histories, Known, RECEIVED_AT, Verdict};
 use crate::review::Signed;
@@ -138,28 +138,14 @@ impl Scrub {
             }
         }
         let mut count = 0;
-        for (block, (index, event)) in newest {
+        for (block, (_, event)) in newest {
             let Some(known) = self.parts.audit.ledger.block(&block) else {
                 continue;
             };
             let mut tx = self.parts.sql.write().await?;
             if known.verdict != Verdict::Accepted {
-                let reason = event.reason.clone().unwrap_or_default();
-                let receipt = self.refusal(&known, &reason)?;
-                sqlx::query(
-                    "INSERT INTO blocks (block_sha256, device, size, received_at, verdict, reason,
-                        log_index, receipt) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                )
-                .bind(block.to_string())
-                .bind(&*known.device)
-                .bind(known.size.cast_signed())
-                .bind(known.received_at)
-                .bind(known.verdict.as_str())
-                .bind(reason)
-                .bind(index.cast_signed())
-                .bind(receipt)
-                .execute(&mut *tx)
-                .await?;
+                let receipt = self.refusal(&known)?;
+                repair::write_set_apart(&mut tx, &known, &receipt).await?;
                 count += 1;
             }
             let number = |name: &str| event.details.get(name).and_then(serde_json::Value::as_i64);
@@ -180,7 +166,7 @@ impl Scrub {
     }
 
     /// Signs the receipt of a block that was set apart.
-    fn refusal(&self, known: &Known, reason: &str) -> Result<Vec<u8>, ScrubError> {
+    pub(super) fn refusal(&self, known: &Known) -> Result<Vec<u8>, ScrubError> {
         let receipt = Receipt {
             schema: SCHEMA.to_owned(),
             checkpoint: None,
@@ -190,7 +176,7 @@ impl Scrub {
             sequence: None,
             manifest_sha256: None,
             verdict: Given::Quarantined,
-            reason: Some(reason.to_owned()),
+            reason: Some(known.reason.to_string()),
             received_at: from_millis(known.received_at),
             log_origin: self.parts.log_origin.clone(),
             log_index: known.log_index,

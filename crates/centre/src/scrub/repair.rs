@@ -40,8 +40,11 @@ impl Scrub {
         .fetch_optional(sql.read())
         .await?;
         if known.verdict != Verdict::Accepted {
-            // What is in quarantine waits for a person, who sees the verdict.
-            return Ok(row.is_none_or(|row| row.2 == known.verdict.as_str()));
+            return Ok(row.is_some_and(|(device, size, verdict, ..)| {
+                *known.device == device
+                    && known.size == size.unsigned_abs()
+                    && verdict == known.verdict.as_str()
+            }));
         }
         let Some((device, size, verdict, manifest, log_index, receipt)) = row else {
             return Ok(false);
@@ -104,14 +107,15 @@ impl Scrub {
     pub(super) async fn repair(&self, known: &Known, history: &History) -> Result<(), ScrubError> {
         let block = known.block.to_string();
         if known.verdict != Verdict::Accepted {
-            self.record("evidence.index-repair", &block, "its verdict was another")
-                .await?;
+            tracing::error!(
+                block,
+                "the row of a block that was set apart differs from the log: it is repaired"
+            );
+            let reason = "its row in the index was not that of the log";
+            self.record("evidence.index-repair", &block, reason).await?;
+            let receipt = self.refusal(known)?;
             let mut tx = self.parts.sql.write().await?;
-            sqlx::query("UPDATE blocks SET verdict = ? WHERE block_sha256 = ?")
-                .bind(known.verdict.as_str())
-                .bind(&block)
-                .execute(&mut *tx)
-                .await?;
+            write_set_apart(&mut tx, known, &receipt).await?;
             return Ok(tx.commit().await?);
         }
         let opened = self.manifest(known).await?;
@@ -297,6 +301,32 @@ async fn write_block(
     .bind(hash.to_string())
     .bind(manifest.previous.to_string())
     .bind(&block)
+    .execute(&mut **tx)
+    .await?;
+    Ok(())
+}
+
+/// Writes the row of a block that was set apart, in the place of another one.
+pub(super) async fn write_set_apart(
+    tx: &mut Transaction<'static, Sqlite>,
+    known: &Known,
+    receipt: &[u8],
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO blocks (block_sha256, device, size, received_at, verdict, reason, log_index,
+            receipt) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+         ON CONFLICT (block_sha256) DO UPDATE SET device = excluded.device, size = excluded.size,
+            received_at = excluded.received_at, verdict = excluded.verdict,
+            reason = excluded.reason, log_index = excluded.log_index, receipt = excluded.receipt",
+    )
+    .bind(known.block.to_string())
+    .bind(&*known.device)
+    .bind(known.size.cast_signed())
+    .bind(known.received_at)
+    .bind(known.verdict.as_str())
+    .bind(&*known.reason)
+    .bind(known.log_index.cast_signed())
+    .bind(receipt)
     .execute(&mut **tx)
     .await?;
     Ok(())

@@ -8,6 +8,7 @@ use centre::{Confirmed, DESTRUCTION_DELAY, Disposal, QuarantineError};
 use pki::clearance::Clearance;
 use time::Duration;
 
+use crate::forged::forge;
 use crate::site::{Options, Site};
 use crate::world::{CAMERA, Shot, now};
 
@@ -160,4 +161,118 @@ async fn clearance_unit_and_role_decide_about_quarantine() {
     desk.propose(&keeper, &block, release(), "why")
         .await
         .unwrap();
+}
+
+/// Exchanges the file of a block in quarantine for other bytes.
+fn exchange(site: &Site, block: &str, bytes: &[u8]) {
+    let file = site.object("quarantine", block);
+    std::fs::remove_file(&file).unwrap();
+    std::fs::write(&file, bytes).unwrap();
+}
+
+#[tokio::test]
+async fn exchanged_file_is_neither_released_nor_shown_to_lower_clearance() {
+    let (site, block, log) = scene().await;
+    let (one, other) = site.two_people();
+    let desk = site.centre.quarantine();
+    let long_ago = now() - Duration::days(450);
+    let public = site.world.camera(CAMERA).seal(&Shot {
+        captured_at: long_ago,
+        sealed_at: long_ago,
+        level: Clearance::Unclassified,
+        ..Shot::first()
+    });
+    let low = site.world.person_named(
+        "low",
+        Clearance::Unclassified,
+        &[Role::Reviewer],
+        &["traffic"],
+    );
+    desk.propose(&one, &block, release(), "why").await.unwrap();
+    for bytes in [&public.bytes[..], b"garbage"] {
+        exchange(&site, &block, bytes);
+        let shown = desk.examine(&low, &block).await;
+        assert!(matches!(shown, Err(QuarantineError::Denied { .. })));
+        let released = desk.confirm(&other, &block).await;
+        assert!(matches!(released, Err(QuarantineError::Damaged { .. })));
+    }
+    assert_eq!(count(&log, "evidence.release"), 0);
+    assert!(!site.object("archive", &block).exists());
+    site.centre.scrub().step().await;
+    assert!(!site.centre.scrub().problems(now()).is_empty());
+    assert_eq!(count(&log, "evidence.archive-damage"), 1);
+    // A block whose file is gone can be ended by people who may see everything.
+    std::fs::remove_file(site.object("quarantine", &block)).unwrap();
+    desk.withdraw(&one, &block, "the file is gone")
+        .await
+        .unwrap();
+    site.destroy(&block, "the file is gone").await.unwrap();
+    assert!(desk.list().await.unwrap().is_empty());
+    // The end of the round, and the next one.
+    site.centre.scrub().step().await;
+    site.centre.scrub().step().await;
+    assert_eq!(site.centre.scrub().problems(now()), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn forged_sender_in_the_index_releases_nothing() {
+    let (site, _, log) = scene().await;
+    let (one, _) = site.two_people();
+    let foreign = site.world.camera("camera-18").seal(&Shot::first());
+    let receipt = site.deliver_bytes(CAMERA, &foreign.bytes).await;
+    assert_eq!(receipt.reason.as_deref(), Some("other-sender"));
+    let block = foreign.hash();
+    forge(
+        &site,
+        &format!("UPDATE blocks SET device = 'camera-18' WHERE block_sha256 = '{block}'"),
+    )
+    .await;
+    let none = Disposal::Release { exceptions: vec![] };
+    let desk = site.centre.quarantine();
+    let refused = desk.propose(&one, &block, none, "why").await;
+    assert!(matches!(
+        refused,
+        Err(QuarantineError::Refused {
+            code: "other-sender",
+            ..
+        })
+    ));
+    site.centre.scrub().step().await;
+    assert_eq!(count(&log, "evidence.index-repair"), 1);
+}
+
+#[tokio::test]
+async fn waiting_block_without_its_row_is_listed_and_its_row_comes_back() {
+    let (site, block, log) = scene().await;
+    forge(&site, "DELETE FROM blocks").await;
+    let listed = site.centre.quarantine().list().await.unwrap();
+    assert_eq!(listed[0].block.block_sha256, block);
+    site.centre.scrub().step().await;
+    assert_eq!(count(&log, "evidence.index-repair"), 1);
+    site.release(&block, &["too-old".to_owned()], "why")
+        .await
+        .unwrap();
+    assert!(site.object("archive", &block).exists());
+}
+
+#[tokio::test]
+async fn rows_of_the_index_remove_no_bytes_at_a_start() {
+    let (site, block, log) = scene().await;
+    let accepted = site.world.camera("camera-18").seal(&Shot::first());
+    site.deliver("camera-18", &accepted).await;
+    let upper = accepted.hash().to_uppercase();
+    for forged in [
+        "UPDATE blocks SET verdict = 'rejected' WHERE verdict = 'quarantined'".to_owned(),
+        format!(
+            "INSERT INTO blocks (block_sha256, device, size, received_at, verdict, reason, receipt)
+             VALUES ('{upper}', 'x', 1, 1, 'rejected', 'sequence-fork', x'00')"
+        ),
+    ] {
+        forge(&site, &forged).await;
+    }
+    let site = reopened(&site, &log).await;
+    assert!(site.object("quarantine", &block).exists());
+    assert!(site.object("archive", &accepted.hash()).exists());
+    let listed = site.centre.quarantine().list().await.unwrap();
+    assert_eq!(listed.len(), 1);
 }
