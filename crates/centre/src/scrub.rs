@@ -6,6 +6,7 @@
 mod archive;
 mod rebuild;
 mod repair;
+mod set_apart;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufReader;

@@ -12,7 +12,8 @@ use store::sqlx::{self, Connection as _, SqliteConnection};
 use store::{Sql, StoreError};
 use time::OffsetDateTime;
 
-use super::{Opened, Scrub, ScrubError, repair};
+use super::set_apart::write_set_apart;
+use super::{Opened, Scrub, ScrubError};
 use crate::clock::from_millis;
 use crate::ledger::{Histories, Known, RECEIVED_AT, Verdict};
 use crate::review::Signed;
@@ -145,7 +146,7 @@ impl Scrub {
             let mut tx = self.parts.sql.write().await?;
             if known.verdict != Verdict::Accepted {
                 let receipt = self.refusal(&known)?;
-                repair::write_set_apart(&mut tx, &known, &receipt).await?;
+                write_set_apart(&mut tx, &known, &receipt).await?;
                 count += 1;
             }
             let number = |name: &str| event.details.get(name).and_then(serde_json::Value::as_i64);

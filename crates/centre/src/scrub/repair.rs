@@ -7,6 +7,7 @@ use store::StoreError;
 use store::sqlx::{self, Sqlite, Transaction};
 use time::OffsetDateTime;
 
+use super::set_apart::write_set_apart;
 use super::{Opened, Scrub, ScrubError};
 use crate::clock::from_millis;
 use crate::intake::{index, violation};
@@ -301,32 +302,6 @@ async fn write_block(
     .bind(hash.to_string())
     .bind(manifest.previous.to_string())
     .bind(&block)
-    .execute(&mut **tx)
-    .await?;
-    Ok(())
-}
-
-/// Writes the row of a block that was set apart, in the place of another one.
-pub(super) async fn write_set_apart(
-    tx: &mut Transaction<'static, Sqlite>,
-    known: &Known,
-    receipt: &[u8],
-) -> Result<(), StoreError> {
-    sqlx::query(
-        "INSERT INTO blocks (block_sha256, device, size, received_at, verdict, reason, log_index,
-            receipt) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-         ON CONFLICT (block_sha256) DO UPDATE SET device = excluded.device, size = excluded.size,
-            received_at = excluded.received_at, verdict = excluded.verdict,
-            reason = excluded.reason, log_index = excluded.log_index, receipt = excluded.receipt",
-    )
-    .bind(known.block.to_string())
-    .bind(&*known.device)
-    .bind(known.size.cast_signed())
-    .bind(known.received_at)
-    .bind(known.verdict.as_str())
-    .bind(&*known.reason)
-    .bind(known.log_index.cast_signed())
-    .bind(receipt)
     .execute(&mut **tx)
     .await?;
     Ok(())

@@ -57,7 +57,7 @@ struct Flat {
 }
 
 const FLAT: [Flat; 9] = [
-    Flat::from(PAGES, 10_000.0),
+    Flat::from(PAGES, 200.0),
     Flat::from(PICTURES, 1.0),
     // What is there once counts too much among few.
     Flat::from(TUNNEL_MEMORY, 50.0),
@@ -105,7 +105,7 @@ struct Sizes {
 impl Sizes {
     fn quick() -> Self {
         Self {
-            violations: vec![1000, 10_000, 40_000],
+            violations: vec![50, 200, 800],
             requests: 25,
             cameras: vec![1, 4, 24],
             pictures: 48,
@@ -118,7 +118,7 @@ impl Sizes {
 
     fn full() -> Self {
         Self {
-            violations: vec![1000, 10_000, 100_000, 1_000_000],
+            violations: vec![200, 2000, 20_000],
             requests: 100,
             cameras: vec![1, 10, 100, 500],
             pictures: 500,
@@ -199,11 +199,10 @@ fn run(session: &mut Session<'_>) -> Result<(), LabError> {
     let mut cases = Vec::new();
     let mut sites = Vec::new();
     if session.has("pages", &[CURL, SQLITE]) {
+        let small = Original::draw(&folder.join("small"), pages::PICTURE)?;
         for &violations in &sizes.violations {
             session.preparing(&format!("a site with {violations} violations"));
-            sites.push(pages::Filled::start(
-                &network, &folder, &original, violations,
-            )?);
+            sites.push(pages::Filled::start(&network, &folder, &small, violations)?);
         }
         cases.extend(pages::PAGES.map(|page| (page.to_owned(), Work::Page(page))));
     }
