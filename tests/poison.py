@@ -1,5 +1,6 @@
 """Hostile strings in everything that strangers and file systems control: no queue stops, and no line of a log is forged."""
 
+import time
 import base64
 import contextlib
 import fcntl
@@ -219,7 +220,10 @@ def tunnels(suite, site):
                 failed = "negotiation of ike failed"
                 before = gateway.log().count(failed)
                 with Daemon(lab, "client", text, trust):
-                    wait_for(lambda: gateway.log().count(failed) > before, gateway.log, 30)
+                    # The gateway bounds what it says of strangers, so only the first batch is sure to be seen.
+                    if batch == 0:
+                        wait_for(lambda: gateway.log().count(failed) > before, gateway.log, 30)
+                    time.sleep(2)
             good_tunnel()
             reasons = [event["reason"] for event in events(site, "tunnel.refuse")]
             # Subjects by RFC 4514 and beyond it, and IKE identities: not all, as strangers' events are bounded.
