@@ -286,9 +286,9 @@ struct Head {
 }
 
 impl Head {
-    /// Writes in pieces, with pauses.
+    /// Writes in at most nine pieces, with a pause after each.
     fn pieces(&mut self, file: &mut File, bytes: &[u8]) {
-        let len = usize::try_from(1 + self.random.below(60_000)).unwrap();
+        let len = bytes.len() / 9 + usize::try_from(1 + self.random.below(60_000)).unwrap();
         for piece in bytes.chunks(len) {
             file.write_all(piece).unwrap();
             self.random.pause();
