@@ -86,7 +86,7 @@ def run(suite):
         own = tunnel.gateway.folder / "gateway.pem"
         first = tunnel.gateway.certificate_ends()
         equal(lossless(tunnel, lambda: renew(site, own)), 0, "lost packets")
-        wait_for(lambda: tunnel.gateway.certificate_ends() > first, "the new certificate", 10)
+        wait_for(lambda: tunnel.gateway.certificate_ends() > first, "the new certificate", 20)
         equal(established(tunnel.gateway), before, "authentications")
         execute(CORDON, "vpn", "down", "--config", tunnel.camera.file, "headquarters")
         execute(CORDON, "vpn", "connect", "--config", tunnel.camera.file, "headquarters")
