@@ -70,12 +70,12 @@ def run(suite):
         page = portal.context(accept_downloads=True).new_page()
         other = portal.context().new_page()
         csr = make_csr(site.folder, "officer-9", "/CN=officer-9")
-        with suite.case("with a password only, somebody applies for a certificate, by keyboard"):
+        with suite.case("with a password only, somebody asks for a certificate, by keyboard"):
             log_in(page, site, "officer-9", passwords["officer-9"])
             press(page, "My certificates")
             contains(page.locator("main").inner_text(), "You have none yet")
             accessible(page)
-            press(page, "Apply for a certificate")
+            press(page, "Ask for a certificate")
             choices = page.get_by_label("What it is for").inner_text()
             contains(choices, "mail-signing")
             # Those of administrators, of accounts in Windows and of keys that the site makes are not among them.
@@ -97,7 +97,7 @@ def run(suite):
             page.reload()
             contains(page.locator("main").inner_text(), "It came back to you: “which unit?”")
             accessible(page)
-            press(page, "Change the application")
+            press(page, "Change the content")
             equal(page.get_by_label("Certification request").input_value().strip(), csr.read_text().strip())
             accessible(page)
             type_into(page, "Why", "new officer, unit traffic")
@@ -130,7 +130,7 @@ def run(suite):
             weak = make_csr(site.folder, "weak", "/CN=x", "-newkey", "rsa:1024").read_text()
             for sent, why in (
                 ({"csr": "no PEM"}, "certif"), ({"csr": weak}, "key-size"), ({"csr": mine.read_text(), "profile": "administrator"}, ""),
-                ({"csr": mine.read_text(), "profile": "device"}, ""), ({"csr": mine.read_text(), "profile": "user-centre-key"}, "no profile"), ({"csr": mine.read_text(), "reason": " "}, "reason"),
+                ({"csr": mine.read_text(), "profile": "device"}, ""), ({"csr": mine.read_text(), "profile": "user-centre-key"}, "not a profile"), ({"csr": mine.read_text(), "reason": " "}, "reason"),
                 ({"csr": make_csr(site.folder, "chief", "/CN=x/UID=officer-9").read_text()}, "other-subject"),
             ):
                 status, text = send("/certificates", **{"reason": "x", "submit": "yes", **sent})

@@ -10,6 +10,7 @@ from tests import export
 from tests.harness import ROOT, Site, contains, cordon, cordon_json, equal, wait_for
 from tests.harness import run as run_command
 from tests.portal import Portal, launch, log_in, visit
+from tests.request_pages import accessible
 
 SCREENSHOTS = ROOT / "target" / "screenshots"
 # Numbers 5 and 10 are of level 3, the other even ones of level 2.
@@ -28,6 +29,7 @@ def run(suite):
         officer(suite, portal, ids)
         auditor(suite, portal, ids)
         nobody(suite, portal, ids)
+        polish(suite, portal, ids)
         plain(suite, portal, ids)
         keyboard(suite, portal)
         screenshots(suite, portal, ids)
@@ -232,6 +234,28 @@ def nobody(suite, portal, ids):
         context.add_cookies(copy)
         page.goto("/violations")
         equal(page.url, f"{portal.origin}/login")
+    context.close()
+
+
+def polish(suite, portal, ids):
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    context = portal.context("reviewer-3", locale="pl-PL")
+    page = context.new_page()
+    with suite.case("a Polish browser gets Polish pages, and the choice of English stays"):
+        for path, title in (("/", "Przegląd"), ("/violations", "Naruszenia"), ("/cameras", "Kamery"), ("/certificates", "Moje certyfikaty")):
+            visit(page, path)
+            equal(page.locator("html").get_attribute("lang"), "pl", path)
+            equal(page.locator("h1").inner_text(), title)
+            accessible(page)
+        visit(page, f"/violations/{ids[3][0]}")
+        contains(page.locator("main").inner_text(), "Kto co zrobił")
+        accessible(page)
+        page.screenshot(path=SCREENSHOTS / "violation-pl.png", full_page=True)
+        page.get_by_role("button", name="English").click()
+        equal(page.url, f"{portal.origin}/violations/{ids[3][0]}")
+        contains(page.locator("main").inner_text(), "Who did what")
+        visit(page, "/")
+        equal(page.locator("html").get_attribute("lang"), "en")
     context.close()
 
 

@@ -267,7 +267,7 @@ def invitation(suite, pages):
         applicant.get_by_label("Kind").select_option("server")
         type_into(applicant, "User id or name", "www.police.example")
         type_into(applicant, "Further names of a server", "web.police.example")
-        type_into(applicant, "Hours that the code is good for", "48")
+        type_into(applicant, "Hours that the code is valid", "48")
         type_into(applicant, "Renewals of the certificate", "2")
         type_into(applicant, "Why", "new web server")
         press(applicant, "Hand in")

@@ -2,17 +2,15 @@
 //!
 //! What a role does is in its own crate; here is who is connected to whom. `site` opens the
 //! roles, `up` puts them on listeners, `gate` turns certificates and passwords into principals,
-//! `backend` answers the portal, `control` serves the administrator's commands. Measurements
+//! `portal_services` answer the portal, `control` serves the administrator's commands. Measurements
 //! and the research cipher are another program, `cordon-lab`.
 #![forbid(unsafe_code)]
 
 mod administration;
 mod administrator;
-mod applicant;
 mod at_rest;
 mod authorities;
 mod authority_keys;
-mod backend;
 mod cli;
 mod clock;
 mod commands;
@@ -36,8 +34,8 @@ mod metrics;
 mod notices;
 mod openvpn;
 mod orders;
+mod portal_services;
 mod registration;
-mod registration_officer;
 mod renewal;
 mod request_session;
 mod rights;

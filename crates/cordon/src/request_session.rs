@@ -8,7 +8,8 @@ pub(crate) mod view;
 use access::{Action, Context, Principal, Resource};
 use audit::Actor;
 use directory::DirectoryError;
-use portal::{BackendError, RequestPage, RequestPlace, RequestView, StepError};
+use portal::PageError;
+use portal_requests::{RequestPage, RequestPlace, RequestView, StepError};
 use registry::{
     CarryError, RegistryError, RequestCursor, RequestError, RequestFilter, RequestRecord,
 };
@@ -45,7 +46,7 @@ impl RequestSession {
         certificate: &[u8],
         action: Action,
         page: &str,
-    ) -> Result<Self, BackendError> {
+    ) -> Result<Self, PageError> {
         let resource = Resource::system();
         let decision = site
             .access
@@ -57,11 +58,11 @@ impl RequestSession {
         let recorded = gate.note(event).await;
         // The refusal stands, recorded or not.
         if !decision.allowed {
-            return Err(BackendError::NotFound);
+            return Err(PageError::NotFound);
         }
         if !recorded {
             let message = "the audit log cannot be written".to_owned();
-            return Err(BackendError::Failed(message));
+            return Err(PageError::Failed(message));
         }
         let actor = Actor::user(who.uid(), who.name());
         Ok(Self {
@@ -83,7 +84,7 @@ impl RequestSession {
         &self,
         filter: &RequestFilter,
         before: Option<&RequestPlace>,
-    ) -> Result<RequestPage, BackendError> {
+    ) -> Result<RequestPage, PageError> {
         let before = before.map(|place| RequestCursor {
             changed_at: place.changed_at,
             id: place.id.clone(),
@@ -94,10 +95,10 @@ impl RequestSession {
         page.map(view::page).map_err(|error| broken(&error))
     }
 
-    pub(crate) async fn record(&self, id: &str) -> Result<RequestRecord, BackendError> {
+    pub(crate) async fn record(&self, id: &str) -> Result<RequestRecord, PageError> {
         let record = self.site.registry.request(id).await;
         record.map_err(|error| match error {
-            RequestError::Unknown(_) => BackendError::NotFound,
+            RequestError::Unknown(_) => PageError::NotFound,
             other => broken(&other),
         })
     }
@@ -107,7 +108,7 @@ impl RequestSession {
         &self,
         record: RequestRecord,
         others: RequestPage,
-    ) -> Result<RequestView, BackendError> {
+    ) -> Result<RequestView, PageError> {
         let view = view::request(&self.site, &self.by, record, others).await;
         view.map_err(|failure| failed(&failure))
     }
@@ -154,10 +155,10 @@ impl RequestSession {
     }
 
     /// The certificate that came out, with its issuer, in PEM; for the requester and for who may approve it.
-    pub(crate) async fn certificate(&self, record: &RequestRecord) -> Result<String, BackendError> {
-        let serial = view::serial(&record.request).ok_or(BackendError::NotFound)?;
+    pub(crate) async fn certificate(&self, record: &RequestRecord) -> Result<String, PageError> {
+        let serial = view::serial(&record.request).ok_or(PageError::NotFound)?;
         if record.request.check_party(&self.by).is_err() {
-            return Err(BackendError::NotFound);
+            return Err(PageError::NotFound);
         }
         let pem = view::chain(&self.site, serial).await;
         pem.map_err(|failure| failed(&failure))
@@ -208,7 +209,7 @@ fn of_request(failure: &Failure) -> Option<&RequestError> {
 fn refused(failure: &Failure) -> StepError {
     let request = of_request(failure);
     if matches!(request, Some(RequestError::Unknown(_))) {
-        return BackendError::NotFound.into();
+        return PageError::NotFound.into();
     }
     let registry = match request {
         Some(RequestError::Registry(error)) => Some(error),
@@ -256,13 +257,13 @@ const fn is_fault(error: &RegistryError) -> bool {
     )
 }
 
-pub(crate) fn failed(failure: &Failure) -> BackendError {
+pub(crate) fn failed(failure: &Failure) -> PageError {
     tracing::error!(error = %failure.message(), "a request of the portal failed");
-    BackendError::Failed("the registry could not answer".to_owned())
+    PageError::Failed("the registry could not answer".to_owned())
 }
 
-pub(crate) fn broken(error: &RequestError) -> BackendError {
+pub(crate) fn broken(error: &RequestError) -> PageError {
     let error: &(dyn std::error::Error + 'static) = error;
     tracing::error!(error, "a request of the portal failed");
-    BackendError::Failed("the registry could not answer".to_owned())
+    PageError::Failed("the registry could not answer".to_owned())
 }

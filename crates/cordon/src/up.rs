@@ -11,14 +11,12 @@ use base64::engine::general_purpose::STANDARD;
 use pki::path::Purpose;
 use pki::profile::CaKind;
 use pki::tls::{ClientAuth, ServerTls};
-use portal::{SessionLimits, Sessions};
 use time::OffsetDateTime;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tower_http::timeout::TimeoutLayer;
 
-use crate::backend::PortalBackend;
 use crate::config::Messages;
 use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::gate::{self, Gate};
@@ -26,7 +24,7 @@ use crate::listener::{self, DEVICES, Listener, PEOPLE};
 use crate::notices::{self, Notices, Relay};
 use crate::site::Site;
 use crate::uninterrupted::Uninterrupted;
-use crate::{control, databases, last_checkpoint, metrics, renewal, rights};
+use crate::{control, databases, last_checkpoint, metrics, portal_services, renewal, rights};
 
 /// Longest time for one page or answer; uploads have their own limit per silence.
 const REQUEST: Duration = Duration::from_secs(60);
@@ -316,17 +314,11 @@ fn timeout() -> TimeoutLayer {
 }
 
 fn portal_router(site: &Site, gate: &Arc<Gate>) -> Outcome<Router> {
-    let sessions =
-        Sessions::new(SessionLimits::default()).or_hint("sessions", "check the kernel")?;
-    let backend = Arc::new(PortalBackend {
-        site: site.clone(),
-        gate: gate.clone(),
-    });
     let people = axum::middleware::from_fn_with_state(gate.clone(), gate::people);
     // The layer that was added last is the first to see a request.
     let lasting = axum::middleware::from_fn_with_state(gate.clone(), rights::of_people);
     let api = site.centre.api_router().layer(lasting).layer(people);
-    let pages = portal::router(backend, Arc::new(sessions)).merge(api);
+    let pages = portal_services::shell(site, gate)?.router().merge(api);
     Ok(Uninterrupted::default().layer(pages).layer(timeout()))
 }
 

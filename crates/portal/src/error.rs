@@ -4,142 +4,156 @@ use askama::Template;
 use axum::response::Response;
 use http::StatusCode;
 
-use crate::backend::{BackendError, Refused};
-use crate::pages::layout::{Frame, page};
-use crate::who::Viewer;
+use crate::frame::{Frame, page};
+use crate::identity::{PageError, Refused};
+use crate::language::Texts;
 
 #[derive(Template)]
 #[template(path = "problem.html")]
-struct ProblemPage<'a> {
-    frame: Frame,
-    title: &'a str,
-    lead: &'a str,
+struct ProblemPage {
+    t: Texts,
+    /// Kind of problem: the texts `problem-KIND-title`, `-lead` and `-hint` belong to it.
+    title: String,
+    lead: String,
+    hint: String,
     reasons: Vec<String>,
     rules: Vec<String>,
-    hint: &'a str,
+    /// Whether the home page is open to the reader.
+    is_for_somebody: bool,
 }
 
-/// The page for a form that this portal did not make for this person.
-pub(crate) fn foreign_form(frame: Frame) -> Response {
-    let problem = ProblemPage {
-        frame,
-        title: "Form refused",
-        lead: "The form is out of date or came from another page. Nothing was changed.",
-        reasons: Vec::new(),
-        rules: Vec::new(),
-        hint: "Open the page anew and fill in the form there.",
-    };
-    page(StatusCode::FORBIDDEN, &problem)
+/// What went wrong, as the names of texts.
+#[derive(Clone, Copy)]
+enum Problem {
+    ForeignForm,
+    Unreadable,
+    Unknown,
+    Refused,
+    Denied,
+    NotFound,
+    Busy,
+    Broken,
 }
 
-/// The page for a request that cannot be read, whoever sent it.
-pub(crate) fn unreadable(status: StatusCode, reason: &str) -> Response {
-    let problem = ProblemPage {
-        frame: Frame::nobody("Not understood"),
-        title: "Not understood",
-        lead: "The request could not be carried out as it was sent.",
-        reasons: vec![reason.to_owned()],
-        rules: Vec::new(),
-        hint: "Go back, open the page anew and try again.",
-    };
-    page(status, &problem)
+impl Problem {
+    fn name(self) -> &'static str {
+        match self {
+            Self::ForeignForm => "problem-form",
+            Self::Unreadable => "problem-unreadable",
+            Self::Unknown => "problem-unknown",
+            Self::Refused => "problem-refused",
+            Self::Denied => "problem-denied",
+            Self::NotFound => "problem-missing",
+            Self::Busy => "problem-busy",
+            Self::Broken => "problem-broken",
+        }
+    }
+
+    fn title(self, t: &Texts) -> String {
+        t.say(&format!("{}-title", self.name())).to_string()
+    }
+
+    fn page(
+        self,
+        status: StatusCode,
+        frame: Frame,
+        reasons: Vec<String>,
+        rules: Vec<String>,
+    ) -> Response {
+        let t = frame.texts().clone();
+        let content = ProblemPage {
+            title: self.title(&t),
+            lead: t.say(&format!("{}-lead", self.name())).to_string(),
+            hint: t.say(&format!("{}-hint", self.name())).to_string(),
+            reasons,
+            rules,
+            is_for_somebody: frame.is_for_somebody(),
+            t,
+        };
+        page(status, frame, &content)
+    }
+
+    fn to_nobody(
+        self,
+        status: StatusCode,
+        t: &Texts,
+        reasons: Vec<String>,
+        rules: Vec<String>,
+    ) -> Response {
+        let frame = Frame::nobody(t, &self.title(t));
+        self.page(status, frame, reasons, rules)
+    }
+}
+
+/// The page for a form that this portal did not make, to somebody unknown.
+pub(crate) fn foreign_form(t: &Texts) -> Response {
+    Problem::ForeignForm.to_nobody(StatusCode::FORBIDDEN, t, Vec::new(), Vec::new())
+}
+
+/// The page for a request that cannot be read, from anybody.
+pub(crate) fn unreadable(t: &Texts, status: StatusCode, reason: &str) -> Response {
+    Problem::Unreadable.to_nobody(status, t, vec![reason.to_owned()], Vec::new())
 }
 
 /// The page for somebody who is not let in at all.
-pub(crate) fn refused_page(refused: &Refused) -> Response {
-    if refused.temporary {
-        let problem = ProblemPage {
-            frame: Frame::nobody("Something broke"),
-            title: "Something broke",
-            lead: "The system could not find out who you are.",
-            reasons: vec![refused.message.clone()],
-            rules: vec![refused.code.clone()],
-            hint: "Try again in a minute; if it stays, tell the operator the time of this attempt.",
-        };
-        return page(StatusCode::SERVICE_UNAVAILABLE, &problem);
+pub(crate) fn refused_page(t: &Texts, refused: &Refused) -> Response {
+    let (status, problem) = match refused.temporary {
+        true => (StatusCode::SERVICE_UNAVAILABLE, Problem::Unknown),
+        false => (StatusCode::FORBIDDEN, Problem::Refused),
+    };
+    let reasons = vec![refused.message.clone()];
+    problem.to_nobody(status, t, reasons, vec![refused.code.clone()])
+}
+
+/// Status, kind and content of the page for a request that came to nothing.
+pub(crate) struct Failed {
+    pub(crate) status: StatusCode,
+    problem: Problem,
+    reasons: Vec<String>,
+    rules: Vec<String>,
+}
+
+impl Failed {
+    pub(crate) fn foreign_form() -> Self {
+        Self::new(StatusCode::FORBIDDEN, Problem::ForeignForm, Vec::new())
     }
-    let problem = ProblemPage {
-        frame: Frame::nobody("Access refused"),
-        title: "Access refused",
-        lead: "Your certificate or login was recognised, but it may not be used.",
-        reasons: vec![refused.message.clone()],
-        rules: vec![refused.code.clone()],
-        hint: "Ask your registration office for a new card or certificate. \
-               This attempt was recorded.",
-    };
-    page(StatusCode::FORBIDDEN, &problem)
-}
 
-/// The page for a request that came to nothing.
-pub(crate) fn error_page(viewer: &Viewer, error: BackendError) -> Response {
-    let frame = |title| Frame::of(viewer, title, "");
-    let (status, problem) = match error {
-        BackendError::Denied { reasons, policies } => (
-            StatusCode::FORBIDDEN,
-            ProblemPage {
-                frame: frame("Access refused"),
-                title: "Access refused",
-                lead: "The access rules do not permit this.",
-                reasons,
+    pub(crate) fn of(error: PageError) -> Self {
+        match error {
+            PageError::Denied { reasons, policies } => Self {
                 rules: policies,
-                hint: "If you need this for your work, ask your superior for the clearance or \
-                       unit. This attempt was recorded.",
+                ..Self::new(StatusCode::FORBIDDEN, Problem::Denied, reasons)
             },
-        ),
-        BackendError::NotFound => (StatusCode::NOT_FOUND, missing(frame("Not found"))),
-        BackendError::Busy(message) => (
-            StatusCode::TOO_MANY_REQUESTS,
-            ProblemPage {
-                frame: frame("Too much at once"),
-                title: "Too much at once",
-                lead: "There is a limit to what one person reads at the same time.",
-                reasons: vec![message],
-                rules: Vec::new(),
-                hint: "Read or close what is open, then try again.",
-            },
-        ),
-        BackendError::Invalid(message) => (
-            StatusCode::BAD_REQUEST,
-            ProblemPage {
-                frame: frame("Not understood"),
-                title: "Not understood",
-                lead: "The request could not be carried out as it was sent.",
-                reasons: vec![message],
-                rules: Vec::new(),
-                hint: "Go back, correct it and try again.",
-            },
-        ),
-        BackendError::Failed(message) => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            ProblemPage {
-                frame: frame("Something broke"),
-                title: "Something broke",
-                lead: "The system could not answer. Nothing was lost.",
-                reasons: vec![message],
-                rules: Vec::new(),
-                hint: "Try again in a minute; if it stays, tell the operator the time of this \
-                       attempt.",
-            },
-        ),
-    };
-    page(status, &problem)
-}
+            PageError::NotFound => Self::new(StatusCode::NOT_FOUND, Problem::NotFound, Vec::new()),
+            PageError::Busy(message) => {
+                Self::new(StatusCode::TOO_MANY_REQUESTS, Problem::Busy, vec![message])
+            }
+            PageError::Invalid(message) => {
+                Self::new(StatusCode::BAD_REQUEST, Problem::Unreadable, vec![message])
+            }
+            PageError::Failed(message) => {
+                let status = StatusCode::SERVICE_UNAVAILABLE;
+                Self::new(status, Problem::Broken, vec![message])
+            }
+        }
+    }
 
-/// The page for an address that leads nowhere.
-pub(crate) fn missing_page(viewer: &Viewer) -> Response {
-    page(
-        StatusCode::NOT_FOUND,
-        &missing(Frame::of(viewer, "Not found", "")),
-    )
-}
+    fn new(status: StatusCode, problem: Problem, reasons: Vec<String>) -> Self {
+        Self {
+            status,
+            problem,
+            reasons,
+            rules: Vec::new(),
+        }
+    }
 
-fn missing(frame: Frame) -> ProblemPage<'static> {
-    ProblemPage {
-        frame,
-        title: "Not found",
-        lead: "There is nothing at this address.",
-        reasons: Vec::new(),
-        rules: Vec::new(),
-        hint: "Start from the overview.",
+    pub(crate) fn title(&self, t: &Texts) -> String {
+        self.problem.title(t)
+    }
+
+    /// The page in its frame.
+    pub(crate) fn page(self, frame: Frame) -> Response {
+        let (reasons, rules) = (self.reasons, self.rules);
+        self.problem.page(self.status, frame, reasons, rules)
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use aws_lc_rs::hmac;
 use subtle::ConstantTimeEq as _;
 
-use crate::backend::Epoch;
+use crate::identity::Epoch;
 
 /// The cookie; its prefix binds it to this host and to TLS (RFC 6265bis section 4.1.3.2).
 pub(crate) const COOKIE: &str = "__Host-cordon";

@@ -4,7 +4,7 @@ use access::Role;
 use approval::{Act, HolderKind, HolderStep, Urgency};
 use pki::name::WindowsAccount;
 use pki::profile::{CaKind, Profile};
-use portal::RequestForm;
+use portal_requests::RequestForm;
 use registry::RequestRecord;
 
 use crate::orders::{ActOrder, ChosenProfile, Holder, InviteOrder};

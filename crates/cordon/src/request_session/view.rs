@@ -7,7 +7,7 @@ use approval::{Act, Policy, Refusal, Request, Rights, State};
 use directory::Person;
 use pki::clearance::Clearance;
 use pki::profile::CaKind;
-use portal::{
+use portal_requests::{
     CertificateRow, ChangedValue, RequestApproval, RequestChange, RequestConflict, RequestPage,
     RequestPlace, RequestRow, RequestSteps, RequestView, SubjectView,
 };

@@ -4,10 +4,11 @@ use std::sync::atomic::Ordering;
 
 use http::{Request, StatusCode};
 
-use crate::client::{Answer, As, Portal};
-use crate::fake::ID;
+use portal_testkit::{Answer, As, Client};
 
-async fn log_in(portal: &Portal) -> (Answer, String) {
+use crate::example::portal;
+
+async fn log_in(portal: &Client) -> (Answer, String) {
     let form = "uid=officer-4711&password=correct+horse";
     let answer = portal.post(As::Nobody, "/login", form).await;
     let cookie = answer.header("set-cookie").to_owned();
@@ -18,17 +19,8 @@ async fn log_in(portal: &Portal) -> (Answer, String) {
 
 #[tokio::test]
 async fn every_page_wants_somebody() {
-    let portal = Portal::new();
-    for path in [
-        "/",
-        "/violations",
-        &format!("/violations/{ID}"),
-        &format!("/violations/{ID}/thumbnail"),
-        &format!("/violations/{ID}/media/0"),
-        "/cameras",
-        "/audit",
-        "/nowhere",
-    ] {
+    let (portal, _) = portal();
+    for path in ["/", "/notes", "/nowhere"] {
         for who in [As::Nobody, As::Cookie("00"), As::Cookie("")] {
             let answer = portal.get(who, path).await;
             assert_eq!(answer.status, StatusCode::SEE_OTHER, "{path}");
@@ -36,26 +28,19 @@ async fn every_page_wants_somebody() {
             assert!(answer.text.is_empty());
         }
     }
-    for path in [
-        format!("/violations/{ID}/review"),
-        format!("/violations/{ID}/export"),
-    ] {
-        let answer = portal
-            .post(As::Nobody, &path, "token=x&decision=accept&reason=x")
-            .await;
-        assert_eq!(answer.header("location"), "/login", "{path}");
-    }
+    let answer = portal.post(As::Nobody, "/notes", "token=x&note=x").await;
+    assert_eq!(answer.header("location"), "/login");
     assert!(portal.calls().is_empty());
 }
 
 #[tokio::test]
 async fn a_refused_certificate_says_why_on_every_page() {
-    let portal = Portal::new();
+    let (portal, _) = portal();
     portal
-        .fake
+        .people
         .certificate_revoked
         .store(true, Ordering::SeqCst);
-    for path in ["/", "/violations", "/cameras", "/audit", "/nowhere"] {
+    for path in ["/", "/notes", "/nowhere"] {
         let answer = portal.get(As::Certificate, path).await;
         assert_eq!(answer.status, StatusCode::FORBIDDEN, "{path}");
         assert!(answer.text.contains("<code>certificate-revoked</code>"));
@@ -75,7 +60,7 @@ async fn a_refused_certificate_says_why_on_every_page() {
 
 #[tokio::test]
 async fn a_password_opens_a_session() {
-    let portal = Portal::new();
+    let (portal, _) = portal();
     let (answer, cookie) = log_in(&portal).await;
     assert_eq!(
         (answer.status, answer.header("location")),
@@ -103,7 +88,7 @@ async fn a_password_opens_a_session() {
 
 #[tokio::test]
 async fn a_wrong_password_shows_the_form_again() {
-    let portal = Portal::new();
+    let (portal, _) = portal();
     let form = "uid=%22%3E%3Cscript%3E&password=wrong";
     let answer = portal.post(As::Nobody, "/login", form).await;
     assert_eq!(answer.status, StatusCode::FORBIDDEN);
@@ -121,7 +106,7 @@ async fn a_wrong_password_shows_the_form_again() {
 
 #[tokio::test]
 async fn logging_in_again_ends_the_old_session() {
-    let portal = Portal::new();
+    let (portal, _) = portal();
     let (_, old) = log_in(&portal).await;
     let form = "uid=officer-4711&password=correct+horse";
     portal.post(As::Cookie(&old), "/login", form).await;
@@ -133,7 +118,7 @@ async fn logging_in_again_ends_the_old_session() {
 
 #[tokio::test]
 async fn logging_out_needs_the_own_token() {
-    let portal = Portal::new();
+    let (portal, _) = portal();
     let (_, cookie) = log_in(&portal).await;
     let who = As::Cookie(&cookie);
     let token = portal.get(who, "/").await.token();
@@ -154,14 +139,14 @@ async fn logging_out_needs_the_own_token() {
 
 #[tokio::test]
 async fn a_session_ends_when_the_directory_says_so() {
-    let portal = Portal::new();
+    let (portal, _) = portal();
     let (_, cookie) = log_in(&portal).await;
-    portal.fake.session_over.store(true, Ordering::SeqCst);
-    let answer = portal.get(As::Cookie(&cookie), "/violations").await;
+    portal.people.session_over.store(true, Ordering::SeqCst);
+    let answer = portal.get(As::Cookie(&cookie), "/notes").await;
     assert_eq!(answer.status, StatusCode::FORBIDDEN);
     assert!(answer.text.contains("account-disabled"));
     // It stays ended when the account comes back.
-    portal.fake.session_over.store(false, Ordering::SeqCst);
+    portal.people.session_over.store(false, Ordering::SeqCst);
     assert_eq!(
         portal
             .get(As::Cookie(&cookie), "/")
@@ -173,14 +158,14 @@ async fn a_session_ends_when_the_directory_says_so() {
 
 #[tokio::test]
 async fn session_of_an_older_epoch_has_ended() {
-    let portal = Portal::new();
+    let (portal, _) = portal();
     let (_, cookie) = log_in(&portal).await;
     assert_eq!(
         portal.get(As::Cookie(&cookie), "/").await.status,
         StatusCode::OK
     );
-    portal.fake.epoch.fetch_add(1, Ordering::SeqCst);
-    let answer = portal.get(As::Cookie(&cookie), "/violations").await;
+    portal.people.epoch.fetch_add(1, Ordering::SeqCst);
+    let answer = portal.get(As::Cookie(&cookie), "/notes").await;
     assert_eq!(answer.status, StatusCode::FORBIDDEN);
     assert!(answer.text.contains("session-ended"));
     let again = portal.get(As::Cookie(&cookie), "/").await;
@@ -195,20 +180,20 @@ async fn session_of_an_older_epoch_has_ended() {
 
 #[tokio::test]
 async fn directory_that_cannot_be_read_ends_no_session() {
-    let portal = Portal::new();
+    let (portal, _) = portal();
     let (_, cookie) = log_in(&portal).await;
-    portal.fake.unreadable.store(true, Ordering::SeqCst);
+    portal.people.unreadable.store(true, Ordering::SeqCst);
     let answer = portal.get(As::Cookie(&cookie), "/").await;
     assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
-    portal.fake.unreadable.store(false, Ordering::SeqCst);
+    portal.people.unreadable.store(false, Ordering::SeqCst);
     let answer = portal.get(As::Cookie(&cookie), "/").await;
     assert_eq!(answer.status, StatusCode::OK);
 }
 
 #[tokio::test]
 async fn login_that_cannot_be_recorded_opens_no_session() {
-    let portal = Portal::new();
-    portal.fake.unrecorded.store(true, Ordering::SeqCst);
+    let (portal, _) = portal();
+    portal.people.unrecorded.store(true, Ordering::SeqCst);
     let form = "uid=officer-4711&password=correct+horse";
     let answer = portal.post(As::Nobody, "/login", form).await;
     assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
@@ -217,7 +202,7 @@ async fn login_that_cannot_be_recorded_opens_no_session() {
 
 #[tokio::test]
 async fn what_another_site_posts_is_refused() {
-    let portal = Portal::new();
+    let (portal, _) = portal();
     let form = "uid=officer-4711&password=correct+horse";
     for (site, status) in [
         ("cross-site", StatusCode::FORBIDDEN),

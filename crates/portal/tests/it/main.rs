@@ -1,13 +1,11 @@
-//! Integration tests of the `portal` crate: its router, called in process over a fake backend.
+//! Integration tests of the `portal` crate: its pages in the portal's shell, called in process with an example application.
 #![allow(
     clippy::indexing_slicing,
     clippy::unwrap_used,
     reason = "a panic is how a test fails"
 )]
 
-mod applications;
-mod client;
-mod fake;
+mod example;
+mod language;
 mod login;
 mod pages;
-mod requests;

@@ -1,0 +1,123 @@
+//! The shell around applications: who is there, in which language, what the menu shows.
+
+use std::sync::Arc;
+
+use axum::Router;
+
+use crate::identity::{Answer, Identity};
+use crate::language::{Languages, TEXTS, TextError, TextFile};
+use crate::session::Sessions;
+use crate::viewer::Viewer;
+
+/// A name and address in the menu and on the home page. Both texts are identifiers of [`Application::texts`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tile {
+    /// Address of the first page; every page of the application is below it.
+    pub path: &'static str,
+    pub title: &'static str,
+    /// What somebody does there, in one sentence.
+    pub about: &'static str,
+}
+
+/// Something that people open: pages below one address, with a tile.
+///
+/// An application decides about each request itself, by what it asks of the services behind it. The tile shows; it grants
+/// nothing.
+pub trait Application: Send + Sync + 'static {
+    fn tile(&self) -> Tile;
+
+    /// Whether `viewer` sees the tile.
+    fn is_offered_to(&self, viewer: &Viewer) -> bool;
+
+    /// The pages.
+    fn router(&self, shell: &Shell) -> Router;
+
+    /// Texts of tile and pages, a file for each language. Applications of one crate name the same files.
+    fn texts(&self) -> &'static [TextFile];
+
+    /// What it shows on the home page, above the tiles, as HTML.
+    fn summary<'a>(&'a self, _viewer: &'a Viewer) -> Answer<'a, Option<String>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+}
+
+struct Parts {
+    identity: Arc<dyn Identity>,
+    sessions: Sessions,
+    applications: Vec<Arc<dyn Application>>,
+    languages: Languages,
+}
+
+/// What all pages share. A copy is cheap.
+#[derive(Clone)]
+pub struct Shell(Arc<Parts>);
+
+impl Shell {
+    /// A shell over these applications, in the order of the menu.
+    ///
+    /// # Errors
+    /// [`TextError`]: texts of the applications cannot be used.
+    pub fn new(
+        identity: Arc<dyn Identity>,
+        sessions: Sessions,
+        applications: Vec<Arc<dyn Application>>,
+    ) -> Result<Self, TextError> {
+        let mut files = TEXTS.to_vec();
+        let mut seen: Vec<*const TextFile> = Vec::new();
+        for application in &applications {
+            let texts = application.texts();
+            // Applications of one crate share their texts.
+            if !seen.contains(&texts.as_ptr()) {
+                seen.push(texts.as_ptr());
+                files.extend_from_slice(texts);
+            }
+        }
+        let languages = Languages::new(&files)?;
+        Ok(Self(Arc::new(Parts {
+            identity,
+            sessions,
+            applications,
+            languages,
+        })))
+    }
+
+    pub(crate) fn applications(&self) -> &[Arc<dyn Application>] {
+        &self.0.applications
+    }
+
+    pub(crate) fn identity(&self) -> &dyn Identity {
+        &*self.0.identity
+    }
+
+    pub(crate) fn sessions(&self) -> &Sessions {
+        &self.0.sessions
+    }
+
+    pub(crate) fn languages(&self) -> &Languages {
+        &self.0.languages
+    }
+
+    /// Applications that `viewer` sees.
+    pub(crate) fn offered<'a>(
+        &'a self,
+        viewer: &'a Viewer,
+    ) -> impl Iterator<Item = &'a Arc<dyn Application>> {
+        let all = self.0.applications.iter();
+        all.filter(|application| application.is_offered_to(viewer))
+    }
+}
+
+/// State of an application's handlers: the shell, and the service behind the pages.
+pub struct App<S> {
+    pub shell: Shell,
+    pub service: Arc<S>,
+}
+
+impl<S> Clone for App<S> {
+    fn clone(&self) -> Self {
+        Self {
+            shell: self.shell.clone(),
+            service: self.service.clone(),
+        }
+    }
+}
