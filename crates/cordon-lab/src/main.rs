@@ -5,6 +5,7 @@
 mod draw;
 mod ibc;
 mod lab;
+mod page_server;
 
 use std::process::ExitCode;
 
@@ -37,6 +38,9 @@ enum Command {
     /// Draw traffic pictures with their facts, as the demo's camera sees them.
     #[command(after_help = "Example:\n  cordon-lab draw --out pictures --count 20")]
     Draw(draw::Draw),
+    /// One page on the listeners of a site, for experiments.
+    #[command(hide = true)]
+    PageServer(page_server::PageServer),
 }
 
 fn main() -> ExitCode {
@@ -69,6 +73,7 @@ fn run(cli: Cli) -> Outcome {
             Command::Lab(command) => lab::run(command, cli.output.json).await,
             Command::Ibc(command) => ibc::run(command, cli.output.json).await,
             Command::Draw(args) => draw::run(&args, cli.output.json),
+            Command::PageServer(args) => page_server::serve(&args).await,
         }
     })
 }

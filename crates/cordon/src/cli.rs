@@ -84,9 +84,6 @@ pub(crate) enum Command {
     /// Published measurements repeated on this machine. Runs `cordon-lab`.
     #[command(disable_help_flag = true)]
     Lab(Words),
-    /// One page on the listeners of a site, for measurements of `cordon-lab`.
-    #[command(hide = true)]
-    PageServer(crate::commands::page_server::PageServer),
     /// Check a configuration file.
     Config {
         #[command(subcommand)]

@@ -28,7 +28,6 @@ mod giver;
 mod key_process;
 mod keys;
 mod last_checkpoint;
-mod listener;
 mod log_proof;
 mod metrics;
 mod notices;
@@ -97,7 +96,6 @@ async fn dispatch(command: Command, json: bool) -> Outcome {
         Command::Registry(command) => commands::registry::run(command, json).await,
         Command::Directory(command) => commands::directory::run(command, json).await,
         Command::Lab(_) | Command::Ibc(_) => Ok(()),
-        Command::PageServer(args) => commands::page_server::serve(&args).await,
         Command::Config { command } => commands::config::run(command, json).await,
         Command::Site(command) => commands::site::run(command, json).await,
         Command::Openapi => commands::openapi(),

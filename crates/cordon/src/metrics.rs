@@ -14,7 +14,6 @@ use prometheus_client::registry::Registry;
 use time::OffsetDateTime;
 
 use crate::gate::Gate;
-use crate::listener;
 use crate::notices;
 use crate::renewal;
 use crate::site::Site;

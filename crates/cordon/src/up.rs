@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::{Json, Router};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use listener::{DEVICES, Listener, PEOPLE};
 use pki::path::Purpose;
 use pki::profile::CaKind;
 use pki::tls::{ClientAuth, ServerTls};
@@ -20,7 +21,7 @@ use tower_http::timeout::TimeoutLayer;
 use crate::config::Messages;
 use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::gate::{self, Gate};
-use crate::listener::{self, DEVICES, Listener, PEOPLE};
+
 use crate::notices::{self, Notices, Relay};
 use crate::site::Site;
 use crate::uninterrupted::Uninterrupted;

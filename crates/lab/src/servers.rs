@@ -13,7 +13,7 @@ use crate::network::{Network, Side};
 use crate::process::{Call, Daemon};
 use crate::program::Program;
 use crate::tool::SERVER_NAME;
-use crate::tunnels::{product, write_private};
+use crate::tunnels::{ourselves, write_private};
 
 pub(crate) const NGINX: Program = Program {
     name: "nginx",
@@ -263,7 +263,7 @@ impl Server {
             Self::Nginx => nginx(network, pki, &folder)?,
             Self::Apache => apache(network, pki, &folder)?,
             Self::Cordon => network
-                .call(Side::Server, product()?)
+                .call(Side::Server, ourselves()?)
                 .args(["--log", "warn", "page-server", "--pki"])
                 .arg(&pki.folder)
                 .arg("--page")

@@ -13,7 +13,6 @@ mod openvpn_guard;
 mod openvpn_key;
 mod openvpn_profile;
 mod openvpn_verify;
-pub(crate) mod page_server;
 pub(crate) mod pki;
 mod pki_audit;
 mod pki_profile;

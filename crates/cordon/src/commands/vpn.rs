@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::routing::get;
 use http::header::CONTENT_TYPE;
+use listener::Listener;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, UnixListener};
@@ -26,7 +27,6 @@ use super::vpn_status_socket::StatusSocket;
 use super::{field, list, print, text, vpn_firewall, write_out};
 use crate::cli::{StatusFormat, Vpn};
 use crate::failure::{Failure, OrHint as _, Outcome};
-use crate::listener::{self, Listener};
 
 /// Bytes of a request to a tunnel at most, and how long it may take.
 const MAX_REQUEST: u64 = 4096;

@@ -1,11 +1,12 @@
-//! `cordon page-server`: one page on the listeners of a site, which `cordon-lab` measures.
+//! `cordon-lab page-server`: one page on the listeners of a site, which experiments measure.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use axum::Router;
 use axum::routing::get;
-use commandline::read_text;
+use commandline::{OrHint as _, Outcome, read_text};
+use listener::{Bounds, Listener};
 use pkcs8::SecretDocument;
 use pki::cert::CertificateChain;
 use pki::key::PrivateKey;
@@ -15,10 +16,17 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::failure::{OrHint as _, Outcome};
-use crate::listener::{self, Listener};
+/// One address makes all the load, and no share holds it back.
+const BOUNDS: Bounds = Bounds {
+    total: 1024,
+    anonymous: 1024,
+    address: 1024,
+    network: 1024,
+    certificate: 1024,
+    paced: false,
+};
 
-/// `cordon page-server`.
+/// `cordon-lab page-server`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PageServer {
     /// Folder with `root.pem`, and `server-NAME.pem` and `.key` for each `--tls`.
@@ -88,7 +96,7 @@ pub(crate) async fn serve(args: &PageServer) -> Outcome {
                 socket,
                 tls,
                 router,
-                bounds: listener::UNSHARED,
+                bounds: BOUNDS,
                 deadlines: listener::PEOPLE,
                 metrics: listener::Metrics::default(),
                 anew: None,

@@ -18,14 +18,14 @@ type Labels = Vec<(&'static str, &'static str)>;
 
 /// Counters of all listeners; clones count the same things.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Metrics {
+pub struct Metrics {
     ended: Family<Labels, Counter>,
     open: Family<Labels, Gauge>,
 }
 
 impl Metrics {
     /// Adds the counters to `registry`.
-    pub(crate) fn register(&self, registry: &mut Registry) {
+    pub fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("cordon_listener");
         registry.register(
             "connections",

@@ -18,15 +18,15 @@ const PIECE: usize = 64 * 1024;
 
 /// Deadlines of a connection.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Deadlines {
+pub struct Deadlines {
     /// From accepting a connection to its first complete request: TLS handshake, HTTP/2 preface
     /// and headers included. Up to half as long again, differently for each connection: those that came together
     /// do not end together, and come again together, each time.
-    pub(crate) first_request: Duration,
+    pub first_request: Duration,
     /// Without any request, between requests.
-    pub(crate) idle: Duration,
+    pub idle: Duration,
     /// Without the reader taking the next piece of an answer.
-    pub(crate) stall: Duration,
+    pub stall: Duration,
 }
 
 /// Why a connection was ended.

@@ -17,39 +17,29 @@ use std::time::{Duration, Instant};
 
 /// Shares of one listener, in connections.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
-    pub(crate) total: usize,
+pub struct Bounds {
+    pub total: usize,
     /// Those that have shown no certificate; what is left up to the total is the reserve of those
     /// that have.
-    pub(crate) anonymous: usize,
+    pub anonymous: usize,
     /// Anonymous ones of one address (IPv4) or one /64 (IPv6).
-    pub(crate) address: usize,
+    pub address: usize,
     /// Anonymous ones of one /24 (IPv4) or one /48 (IPv6).
-    pub(crate) network: usize,
-    pub(crate) certificate: usize,
+    pub network: usize,
+    pub certificate: usize,
     /// Whether a host that opens connections fast waits for its turn.
-    pub(crate) paced: bool,
+    pub paced: bool,
 }
 
 /// Our choice: memory for a thousand TLS connections (some 60 MB) is always there; a quarter is
 /// reserved; a browser opens six connections and a camera four.
-pub(crate) const BOUNDS: Bounds = Bounds {
+pub const BOUNDS: Bounds = Bounds {
     total: 1024,
     anonymous: 768,
     address: 64,
     network: 256,
     certificate: 16,
     paced: true,
-};
-
-/// For the laboratory, where one address makes all the load.
-pub(crate) const UNSHARED: Bounds = Bounds {
-    total: 1024,
-    anonymous: 1024,
-    address: 1024,
-    network: 1024,
-    certificate: 1024,
-    paced: false,
 };
 
 /// A connection that works on a request gives its place up only after this time: a burst of new

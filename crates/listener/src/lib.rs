@@ -6,6 +6,8 @@
 //! the same time. A request reaches its router with the peer's
 //! certificates and address as extensions; who that is, the router's layers decide.
 
+#![forbid(unsafe_code)]
+
 mod activity;
 mod hello;
 mod metrics;
@@ -37,24 +39,24 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-pub(crate) use activity::Deadlines;
+pub use activity::Deadlines;
 use activity::{Activity, Overdue};
-pub(crate) use metrics::Metrics;
+pub use metrics::Metrics;
 use metrics::{Counters, Reason};
 use pace::Pace;
-pub(crate) use places::{BOUNDS, Bounds, UNSHARED};
+pub use places::{BOUNDS, Bounds};
 use places::{Full, Id, Places};
 use turns::Turns;
 
 /// For people: a browser sends its request at once.
-pub(crate) const PEOPLE: Deadlines = Deadlines {
+pub const PEOPLE: Deadlines = Deadlines {
     first_request: Duration::from_secs(10),
     idle: Duration::from_secs(60),
     stall: Duration::from_secs(60),
 };
 /// For cameras: over a bearer of some kbit/s the handshake alone takes twenty seconds. The shares
 /// of [`places`], not this time, keep anonymous connections from filling the listener.
-pub(crate) const DEVICES: Deadlines = Deadlines {
+pub const DEVICES: Deadlines = Deadlines {
     first_request: Duration::from_secs(60),
     idle: Duration::from_secs(120),
     stall: Duration::from_secs(120),
@@ -69,21 +71,21 @@ const DRAIN: Duration = Duration::from_secs(10);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A bound address with what answers there.
-pub(crate) struct Listener {
-    pub(crate) name: &'static str,
-    pub(crate) socket: TcpListener,
-    pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
-    pub(crate) router: Router,
-    pub(crate) bounds: Bounds,
-    pub(crate) deadlines: Deadlines,
-    pub(crate) metrics: Metrics,
+pub struct Listener {
+    pub name: &'static str,
+    pub socket: TcpListener,
+    pub tls: Option<Arc<rustls::ServerConfig>>,
+    pub router: Router,
+    pub bounds: Bounds,
+    pub deadlines: Deadlines,
+    pub metrics: Metrics,
     /// When it changes, connections end with the requests under way, and the other side connects anew. `None`: never.
-    pub(crate) anew: Option<watch::Receiver<()>>,
+    pub anew: Option<watch::Receiver<()>>,
 }
 
 impl Listener {
     /// Serves until `stop` is cancelled, then lets requests under way end.
-    pub(crate) async fn serve(mut self, stop: CancellationToken) -> io::Result<()> {
+    pub async fn serve(mut self, stop: CancellationToken) -> io::Result<()> {
         let table = Table::new(self.bounds, self.metrics.of(self.name));
         let mut graceful = GracefulShutdown::new();
         let acceptor = self.tls.map(TlsAcceptor::from);
@@ -393,7 +395,7 @@ const DESCRIPTORS_PER_PLACE: u64 = 8;
 
 /// Raises the process's limit of open files to what it may have, and gives the shares of a
 /// listener that fit.
-pub(crate) fn bounds_for_this_process() -> Bounds {
+pub fn bounds_for_this_process() -> Bounds {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
