@@ -13,6 +13,7 @@ mod cameras;
 pub mod check;
 mod clock;
 mod device;
+mod guard;
 mod intake;
 mod keys;
 mod ledger;
@@ -46,6 +47,7 @@ pub use centre_api::{
     ReviewedBy, Summary,
 };
 pub use device::{Device, DeviceRefused};
+pub use guard::{IndexError, IndexGuard};
 pub use intake::quarantine::{QuarantineError, Quarantined, RELEASABLE};
 pub use intake::scan::ScannerAddress;
 pub use intake::{DiskRoom, Intake, Limits, Quota, UploadError};
@@ -204,6 +206,7 @@ fn swap(
 
 #[derive(Clone)]
 pub struct Centre {
+    index: IndexGuard,
     intake: Intake,
     quarantine: QuarantineDesk,
     review: Review,
@@ -306,7 +309,7 @@ impl Centre {
                 .map_err(|source| SetupError::Folder { folder, source })
         };
         let (archive, quarantine) = (folder("archive")?, folder("quarantine")?);
-        let sql = Sql::open(&file, schema::MIGRATIONS)
+        let sql = Sql::open_guarded(&file, schema::MIGRATIONS)
             .await
             .map_err(|source| SetupError::Index {
                 file: file.clone(),
@@ -324,6 +327,7 @@ impl Centre {
                 file: file.clone(),
                 source,
             })?;
+        let guard = store::Guard::new(&sql, file.clone());
         let uploads = setup.data.join("uploads");
         let opened =
             intake::Uploads::open(disk, sql.clone(), uploads.clone(), setup.limits.clone());
@@ -415,12 +419,13 @@ impl Centre {
         let quarantine = QuarantineDesk::open(
             intake.clone(),
             setup.access,
-            audit,
+            audit.clone(),
             setup.units,
             setup.destruction_delay,
         );
         let quarantine = quarantine.await.map_err(SetupError::Quarantine)?;
         let centre = Self {
+            index: IndexGuard::new(guard, intake.pool(), audit),
             scrub: scrub(intake.clone()),
             intake,
             quarantine,
@@ -456,6 +461,12 @@ impl Centre {
     #[must_use]
     pub fn intake(&self) -> &Intake {
         &self.intake
+    }
+
+    /// The checks of the index's file; the process that runs the centre calls them.
+    #[must_use]
+    pub fn index(&self) -> &IndexGuard {
+        &self.index
     }
 
     /// Decisions about blocks in quarantine.

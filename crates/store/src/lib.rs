@@ -19,12 +19,14 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+mod guarded;
 mod objects;
 mod set_hash;
 mod sql;
 mod watched;
 
 pub use clock::{ClockBehind, ClockFloor};
+pub use guarded::Guard;
 pub use objects::{ObjectId, ObjectIdError, Objects};
 pub use set_hash::SetHash;
 pub use sql::{Migration, Sql, StoreError, has_rows};

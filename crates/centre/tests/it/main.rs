@@ -17,6 +17,7 @@ mod durability;
 mod export;
 mod forged;
 mod growth;
+mod guarded;
 mod quarantine;
 mod quota;
 mod rebuilt;

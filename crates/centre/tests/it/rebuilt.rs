@@ -10,7 +10,7 @@ use crate::site::Site;
 use crate::world::{CAMERA, Shot};
 
 /// What a start says of the folder of `site` with the log of before.
-async fn start(site: &Site) -> Result<centre::Centre, centre::SetupError> {
+pub(crate) async fn start(site: &Site) -> Result<centre::Centre, centre::SetupError> {
     let options = crate::site::Options {
         audit: Some(site.sink.clone() as Arc<dyn audit::AuditSink>),
         ..crate::site::Options::default()
@@ -32,15 +32,21 @@ async fn start_with_a_removed_older_or_partial_index_is_refused() {
     };
     assert!(start(&site).await.is_ok());
     let hash = public.hash();
+    let kept = site.folder.path().join("kept.sqlite");
+    std::fs::write(&kept, []).unwrap();
+    let attach = format!("ATTACH '{}' AS k;", kept.display());
     forge(
         &site,
-        &format!("CREATE TABLE kept AS SELECT * FROM blocks; DELETE FROM blocks WHERE block_sha256 = '{hash}'"),
+        &format!(
+            "{attach} CREATE TABLE k.kept AS SELECT * FROM blocks;
+             DELETE FROM blocks WHERE block_sha256 = '{hash}'"
+        ),
     )
     .await;
     assert_eq!(missing(start(&site).await), (1, 3));
     forge(
         &site,
-        "INSERT OR IGNORE INTO blocks SELECT * FROM kept; DROP TABLE kept",
+        &format!("{attach} INSERT OR IGNORE INTO blocks SELECT * FROM k.kept"),
     )
     .await;
     assert!(start(&site).await.is_ok());

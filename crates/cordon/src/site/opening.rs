@@ -14,7 +14,7 @@ use pool::{Pool, Share};
 use registry::{
     AuthorityId, AuthorityRecord, ListedPerson, Passphrases, PersonLookup, Registry, RegistryError,
 };
-use store::ClockFloor;
+use store::{ClockFloor, StoreError};
 use time::OffsetDateTime;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
@@ -26,7 +26,7 @@ use super::{
 use crate::cli::SiteArgs;
 use crate::config::Config;
 use crate::credentials::Credentials;
-use crate::databases::{CHANGED, is_foreign};
+use crate::databases::{CHANGED, INDEX_CHANGED, is_foreign};
 use crate::failure::{OrHint as _, Outcome};
 use crate::last_checkpoint;
 use crate::registration::subject_of;
@@ -193,6 +193,9 @@ fn opened<T>(centre: Result<T, SetupError>) -> Outcome<T> {
         Err(SetupError::ArchiveIncomplete { .. }) => {
             "bring back the newest archive; where no copy is left, `cordon evidence accept-loss --data DIR --reason TEXT` \
              lets the site go on without it"
+        }
+        Err(SetupError::Index { source, .. }) if !matches!(source, StoreError::TooNew { .. }) => {
+            INDEX_CHANGED
         }
         _ => "check the data folder and its disk",
     };
