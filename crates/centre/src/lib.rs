@@ -119,9 +119,9 @@ pub enum SetupError {
     Compare(#[source] store::StoreError),
     /// The index is not there, or an older copy.
     #[error(
-        "the index lacks {missing} of the {accepted} accepted blocks that the audit log has: it was removed or put back to an older state"
+        "the index lacks {missing} of the {known} blocks that the audit log has: it was removed or put back to an older state"
     )]
-    IndexIncomplete { missing: u64, accepted: u64 },
+    IndexIncomplete { missing: u64, known: u64 },
     /// The archive is not there, or an older copy.
     #[error(
         "the archive lacks {missing} of the {accepted} accepted blocks that the audit log has: it was removed or put back to an older state"

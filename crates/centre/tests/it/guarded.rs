@@ -17,6 +17,9 @@ const FOREIGN: [&str; 4] = [
     "DROP TRIGGER violation_added",
 ];
 
+/// What an attacker does to the file.
+type Change = fn(&Path);
+
 async fn is_found(site: &Site, what: &str) {
     let index = site.centre.index();
     let before = site.events("evidence.index-changed").len();
@@ -43,7 +46,7 @@ async fn index_of_an_untouched_site_passes() {
 
 #[tokio::test]
 async fn replaced_unlinked_or_cut_index_is_found_while_the_centre_runs() {
-    let changes: [(&str, fn(&Path)); 4] = [
+    let changes: [(&str, Change); 4] = [
         ("replaced by a copy", |file| {
             let copy = file.with_extension("copy");
             std::fs::copy(file, &copy).unwrap();

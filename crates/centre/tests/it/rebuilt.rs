@@ -26,7 +26,7 @@ async fn start_with_a_removed_older_or_partial_index_is_refused() {
     let other = site.world.camera(CAMERA).seal(&Shot::after(&secret));
     site.deliver(CAMERA, &other).await;
     let missing = |refused: Result<centre::Centre, centre::SetupError>| match refused {
-        Err(centre::SetupError::IndexIncomplete { missing, accepted }) => (missing, accepted),
+        Err(centre::SetupError::IndexIncomplete { missing, known }) => (missing, known),
         Err(other) => panic!("{other:?}"),
         Ok(_) => panic!("it started"),
     };
@@ -60,10 +60,45 @@ async fn start_with_a_removed_older_or_partial_index_is_refused() {
     assert_eq!(missing(start(&site).await), (3, 3));
     remove();
     std::fs::write(&file, older).unwrap();
-    let (missing, accepted) = missing(start(&site).await);
-    assert!(missing >= 1 && accepted == 3, "{missing}");
+    let (missing, known) = missing(start(&site).await);
+    assert!(missing >= 1 && known == 3, "{missing}");
     // A start that is refused records nothing.
     assert_eq!(site.sink.events().len(), before);
+}
+
+#[tokio::test]
+async fn start_with_an_index_from_before_a_quarantine_is_refused() {
+    let (site, public, _) = scene().await;
+    let fork = site.world.camera(CAMERA).seal(&Shot {
+        plate: "XX 1".into(),
+        ..Shot::after(&public)
+    });
+    assert!(site.deliver(CAMERA, &fork).await.reason.is_some());
+    assert!(start(&site).await.is_ok());
+    let hash = fork.hash();
+    // Another verdict of a row is repaired while the site runs.
+    forge(
+        &site,
+        &format!("UPDATE blocks SET verdict = 'rejected' WHERE block_sha256 = '{hash}'"),
+    )
+    .await;
+    assert!(start(&site).await.is_ok());
+    forge(
+        &site,
+        &format!("DELETE FROM blocks WHERE block_sha256 = '{hash}'"),
+    )
+    .await;
+    let refused = start(&site).await.err().unwrap();
+    assert!(
+        matches!(
+            refused,
+            centre::SetupError::IndexIncomplete {
+                missing: 1,
+                known: 3
+            }
+        ),
+        "{refused:?}"
+    );
 }
 
 #[tokio::test]
