@@ -20,6 +20,7 @@ mod ledger;
 mod metrics;
 mod problem;
 mod quarantine;
+mod receipts;
 mod repairs;
 mod review;
 mod schema;
@@ -413,6 +414,8 @@ impl Centre {
             workers: Arc::new(Semaphore::new(intake::WORKERS)),
             verified: Semaphore::new(intake::VERIFIED),
             settling: intake::Settling::new(metrics.clone()),
+            unlogged: intake::Unlogged::default(),
+            repairs,
             refusals: intake::refusals(),
             journals: intake::Journals::default(),
         });

@@ -138,6 +138,10 @@ impl Scrub {
             Ok(()) => self.look_for_unknown().await,
             failed => failed,
         };
+        let done = match done {
+            Ok(()) => self.report_foreign().await,
+            failed => failed,
+        };
         let failed = done.err().map(|error| Report(&error).to_string());
         if let Some(error) = &failed {
             tracing::error!(
@@ -177,7 +181,7 @@ impl Scrub {
         }
         if progress.last_repair.is_some_and(|at| now - at < RECENT) {
             problems.push(format!(
-                "something else than this program changed the index: the rows of {} blocks were repaired; see the events evidence.index-repair",
+                "something else than this program changed the index: {} findings were repaired; see the events evidence.index-repair",
                 progress.repaired
             ));
         }
@@ -188,6 +192,30 @@ impl Scrub {
             ));
         }
         problems
+    }
+
+    /// Records rows that something else than this program wrote.
+    async fn report_foreign(&self) -> Result<(), ScrubError> {
+        let mut reported = Ok(());
+        for (table, row) in self.parts.repairs.take_foreign() {
+            let reason = format!("row {row} is not confirmed by the log: it was not used");
+            match self.record("evidence.index-repair", table, &reason).await {
+                Ok(()) => self.note_repair(),
+                Err(error) => {
+                    // The next step records it.
+                    self.parts.repairs.note_foreign(table, row);
+                    reported = Err(error);
+                }
+            }
+        }
+        reported
+    }
+
+    fn note_repair(&self) {
+        let mut progress = self.progress();
+        progress.repaired = progress.repaired.saturating_add(1);
+        progress.last_repair = Some(OffsetDateTime::now_utc());
+        self.parts.metrics.index_repaired.inc();
     }
 
     /// Compares the rows of `blocks` and repairs those that differ.
@@ -217,12 +245,7 @@ impl Scrub {
                 _ => Ok(false),
             };
             match repaired {
-                Ok(true) => {
-                    let mut progress = self.progress();
-                    progress.repaired = progress.repaired.saturating_add(1);
-                    progress.last_repair = Some(OffsetDateTime::now_utc());
-                    self.parts.metrics.index_repaired.inc();
-                }
+                Ok(true) => self.note_repair(),
                 Ok(false) => {}
                 Err(error) => tracing::error!(
                     block = %known.block,

@@ -222,7 +222,7 @@ impl Review {
         self.permit(who, Action::CameraList, &Resource::system(), None)
             .await?;
         let _turn = self.shares.query(who.uid()).await;
-        Ok(crate::cameras::list(&self.parts.sql, &self.parts.units).await?)
+        Ok(crate::cameras::list(&self.parts.sql, self.ledger(), &self.parts.units).await?)
     }
 
     async fn resource(&self, id: &str) -> Result<Resource, ReviewError> {

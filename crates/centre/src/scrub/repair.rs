@@ -1,6 +1,5 @@
 //! Rows of the index about one block, compared with manifest and log, and written anew from them.
 
-use evidence::cms;
 use evidence::manifest::Manifest;
 use evidence::receipt::{Receipt, SCHEMA, Verdict as Given};
 use store::StoreError;
@@ -12,6 +11,7 @@ use super::{Opened, Scrub, ScrubError};
 use crate::clock::from_millis;
 use crate::intake::{index, violation};
 use crate::ledger::{History, Known, Verdict};
+use crate::receipts::is_receipt_of;
 use crate::review::{Row, Signed, copied, insert_decision, insert_step};
 use crate::search;
 
@@ -27,6 +27,9 @@ type BlockRow = (
     Option<String>,
     Option<i64>,
     Option<Vec<u8>>,
+    String,
+    Option<i64>,
+    i64,
 );
 
 impl Scrub {
@@ -34,20 +37,27 @@ impl Scrub {
     pub(super) async fn rows_fit(&self, known: &Known) -> Result<bool, ScrubError> {
         let sql = &self.parts.sql;
         let row: Option<BlockRow> = sqlx::query_as(
-            "SELECT device, size, verdict, manifest_sha256, log_index, receipt FROM blocks
+            "SELECT device, size, verdict, manifest_sha256, log_index, receipt, reason, sequence,
+                received_at FROM blocks
              WHERE block_sha256 = ?",
         )
         .bind(known.block.to_string())
         .fetch_optional(sql.read())
         .await?;
         if known.verdict != Verdict::Accepted {
-            return Ok(row.is_some_and(|(device, size, verdict, ..)| {
+            return Ok(row.is_some_and(|row| {
+                let (device, size, verdict, _, _, receipt, reason, _, received_at) = row;
                 *known.device == device
                     && known.size == size.unsigned_abs()
                     && verdict == known.verdict.as_str()
+                    && *known.reason == reason
+                    && is_time_of(received_at, known)
+                    && receipt.is_some_and(|receipt| is_receipt_of(&receipt, known))
             }));
         }
-        let Some((device, size, verdict, manifest, log_index, receipt)) = row else {
+        let Some((device, size, verdict, manifest, log_index, receipt, _, sequence, received_at)) =
+            row
+        else {
             return Ok(false);
         };
         let is_same = *known.device == device
@@ -55,26 +65,30 @@ impl Scrub {
             && verdict == known.verdict.as_str()
             && manifest == known.manifest.map(|hash| hash.to_string())
             && log_index.map(i64::unsigned_abs) == Some(known.log_index)
+            && (known.sequence.is_none() || sequence.map(i64::unsigned_abs) == known.sequence)
+            && is_time_of(received_at, known)
             && receipt.is_some_and(|receipt| is_receipt_of(&receipt, known));
         if !is_same {
             return Ok(false);
         }
         let Some(row) = Row::find(sql, &known.violation()).await? else {
             // It may be a notice.
-            return Ok(self.manifest(known).await?.signed.is_none());
+            let opened = self.manifest(known).await?;
+            return Ok(opened.signed.is_none()
+                && self.is_chained(known, &opened.manifest).await?
+                && self.is_declared(known, &opened.manifest).await?);
         };
         let Some(signed) = Signed::new(known.clone(), row.manifest.clone().into_bytes()) else {
             return Ok(false);
         };
         let derived = signed.summary(&self.parts.audit.ledger, &self.parts.units);
         Ok(row.says(&derived)
-            && self.is_chained(&signed).await?
+            && self.is_chained(known, &signed.manifest).await?
             && self.is_searchable(&row).await?
             && copied(sql, known).await?.is_some())
     }
 
-    async fn is_chained(&self, signed: &Signed) -> Result<bool, StoreError> {
-        let manifest = &signed.manifest;
+    async fn is_chained(&self, known: &Known, manifest: &Manifest) -> Result<bool, StoreError> {
         let link: Option<(String, String, String)> = sqlx::query_as(
             "SELECT manifest_sha256, previous, block_sha256 FROM chain
              WHERE device = ? AND sequence = ?",
@@ -83,10 +97,30 @@ impl Scrub {
         .bind(manifest.sequence.cast_signed())
         .fetch_optional(self.parts.sql.read())
         .await?;
-        let known = &signed.known;
         let hash = known.manifest.unwrap_or_default().to_string();
         let expected = (hash, manifest.previous.to_string(), known.block.to_string());
         Ok(link == Some(expected))
+    }
+
+    /// Tells if the index has the numbers that a notice declares lost. Of several notices about one number, one counts.
+    async fn is_declared(&self, known: &Known, manifest: &Manifest) -> Result<bool, StoreError> {
+        for dropped in manifest.notice.iter().flat_map(|notice| &notice.dropped) {
+            let stored: Option<(String, Option<String>)> = sqlx::query_as(
+                "SELECT manifest_sha256, notice FROM dropped WHERE device = ? AND sequence = ?",
+            )
+            .bind(&manifest.device)
+            .bind(dropped.sequence.cast_signed())
+            .fetch_optional(self.parts.sql.read())
+            .await?;
+            let Some((hash, Some(notice))) = stored else {
+                return Ok(false);
+            };
+            let is_own = notice == known.block.to_string();
+            if is_own && hash != dropped.manifest_sha256.to_string() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     async fn is_searchable(&self, row: &Row) -> Result<bool, StoreError> {
@@ -172,17 +206,12 @@ impl Scrub {
         receipt: &[u8],
     ) -> Result<(), StoreError> {
         write_block(tx, known, &opened.manifest, receipt).await?;
-        index::insert_dropped(tx, &opened.manifest).await?;
+        index::insert_dropped(tx, &opened.manifest, &known.block).await?;
         let Some(signed) = &opened.signed else {
             return Ok(());
         };
         let id = known.violation();
-        for rows in [
-            "DELETE FROM reviews WHERE violation = ?",
-            "DELETE FROM custody WHERE violation = ?",
-        ] {
-            sqlx::query(rows).bind(&id).execute(&mut **tx).await?;
-        }
+        violation::remove(tx, &known.block).await?;
         violation::replace(tx, signed, &self.parts.units).await?;
         for step in &history.steps {
             insert_step(tx, &id, step).await?;
@@ -245,19 +274,11 @@ impl Scrub {
     }
 }
 
-/// Tells if a stored receipt is signed and says what the log says.
-fn is_receipt_of(stored: &[u8], known: &Known) -> bool {
-    let verified = cms::parse_signed_data(stored).and_then(|message| message.verify());
-    let receipt = verified
-        .ok()
-        .and_then(|verified| Receipt::parse(&verified.content).ok());
-    receipt.is_some_and(|receipt| {
-        receipt.block_sha256 == known.block
-            && receipt.size == known.size
-            && receipt.manifest_sha256 == known.manifest
-            && receipt.log_index == known.log_index
-            && receipt.verdict == Given::Accepted
-    })
+/// Tells if a row's time of arrival is that of the log. Events of earlier versions have their own time instead, which is later by
+/// the seconds that a block waited, or by a repetition after a crash.
+fn is_time_of(received_at: i64, known: &Known) -> bool {
+    const MOST: u64 = 24 * 3600 * 1000;
+    received_at.abs_diff(known.received_at) <= MOST
 }
 
 async fn write_block(
@@ -279,8 +300,8 @@ async fn write_block(
         "INSERT INTO blocks (block_sha256, device, size, received_at, verdict, reason, sequence,
             manifest_sha256, log_index, receipt)
          VALUES ($1, $2, $3, $4, 'accepted', '', $5, $6, $7, $8)
-         ON CONFLICT (block_sha256) DO UPDATE SET device = $2, size = $3, verdict = 'accepted',
-            reason = '', sequence = $5, manifest_sha256 = $6, log_index = $7, receipt = $8",
+         ON CONFLICT (block_sha256) DO UPDATE SET device = $2, size = $3, received_at = $4,
+            verdict = 'accepted', reason = '', sequence = $5, manifest_sha256 = $6, log_index = $7, receipt = $8",
     )
     .bind(&block)
     .bind(&*known.device)

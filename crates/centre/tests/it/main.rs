@@ -16,6 +16,7 @@ mod desk;
 mod durability;
 mod export;
 mod forged;
+mod forged_chain;
 mod growth;
 mod guarded;
 mod quarantine;
