@@ -7,6 +7,7 @@ mod archive;
 mod rebuild;
 mod repair;
 mod set_apart;
+mod surplus;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufReader;
@@ -97,6 +98,8 @@ struct Progress {
     damaged: BTreeMap<Sha256Digest, Damage>,
     last_repair: Option<OffsetDateTime>,
     repaired: u64,
+    /// Rows were repaired since the counters were compared.
+    has_repaired: bool,
     /// Why the last step could not compare.
     failed: Option<String>,
 }
@@ -141,6 +144,11 @@ impl Scrub {
         let done = match done {
             Ok(()) => self.report_foreign().await,
             failed => failed,
+        };
+        // The end of a round.
+        let done = match done {
+            Ok(()) if next.len() < BLOCKS => self.compare_rest().await,
+            done => done,
         };
         let failed = done.err().map(|error| Report(&error).to_string());
         if let Some(error) = &failed {
@@ -214,6 +222,7 @@ impl Scrub {
     fn note_repair(&self) {
         let mut progress = self.progress();
         progress.repaired = progress.repaired.saturating_add(1);
+        progress.has_repaired = true;
         progress.last_repair = Some(OffsetDateTime::now_utc());
         self.parts.metrics.index_repaired.inc();
     }

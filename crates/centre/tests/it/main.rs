@@ -17,6 +17,7 @@ mod durability;
 mod export;
 mod forged;
 mod forged_chain;
+mod forged_counters;
 mod growth;
 mod guarded;
 mod quarantine;
