@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use centre_api::{Camera, SetAside};
 use store::sqlx;
-use store::{Sql, StoreError};
+use store::{Sql, StoreError, readable_rows};
 
 use crate::clock::from_millis;
 use crate::ledger::Ledger;
@@ -22,12 +22,13 @@ pub(crate) async fn list(
     ledger: &Ledger,
     units: &Units,
 ) -> Result<Vec<Camera>, StoreError> {
-    let rows: Vec<Row> = sqlx::query_as(
+    let rows = sqlx::query(
         "SELECT device, last_seen, accepted, quarantined, head, dropped, known < highest
          FROM cameras",
     )
     .fetch_all(sql.read())
     .await?;
+    let (rows, _) = readable_rows::<Row>(rows);
     let mut cameras = BTreeMap::new();
     let forks = ledger.forks();
     for (device, seen, blocks, quarantined, head, dropped, has_gaps) in rows {
@@ -47,11 +48,12 @@ pub(crate) async fn list(
         };
         cameras.insert(device, camera);
     }
-    let rows: Vec<SetAsideRow> = sqlx::query_as(
+    let rows = sqlx::query(
         "SELECT device, count, since, reason, reported_at FROM camera_set_aside WHERE count > 0",
     )
     .fetch_all(sql.read())
     .await?;
+    let (rows, _) = readable_rows::<SetAsideRow>(rows);
     for (device, count, since, reason, reported) in rows {
         let camera = cameras
             .entry(device.clone())

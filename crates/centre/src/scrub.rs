@@ -93,8 +93,8 @@ struct Progress {
     hashed: Option<Sha256Digest>,
     hashing: Option<Hashing>,
     /// The last row of this round.
-    row: String,
-    unknown: BTreeSet<String>,
+    row: Vec<u8>,
+    unknown: BTreeSet<Vec<u8>>,
     damaged: BTreeMap<Sha256Digest, Damage>,
     last_repair: Option<OffsetDateTime>,
     repaired: u64,
@@ -193,7 +193,7 @@ impl Scrub {
                 progress.repaired
             ));
         }
-        if let Some(block) = progress.unknown.first() {
+        if let Some(block) = progress.unknown.first().map(|bytes| repair::name_of(bytes)) {
             let count = progress.unknown.len();
             problems.push(format!(
                 "the index has {count} blocks that the log does not know, the first is {block}; they are not shown"

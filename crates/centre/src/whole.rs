@@ -7,7 +7,7 @@ use evidence::digest::Sha256Digest;
 use evidence::receipt;
 use pki::path::{Purpose, TrustStore};
 use store::sqlx;
-use store::{ObjectId, Objects, Sql, StoreError};
+use store::{ObjectId, Objects, Sql, StoreError, readable_rows};
 
 use crate::ledger::{FollowedLog, Verdict};
 use crate::units::Units;
@@ -39,13 +39,14 @@ pub(crate) async fn adopt_receipts(
     if !is_lost {
         return Ok(());
     }
-    let rows: Vec<(String, Vec<u8>)> = sqlx::query_as(
+    let rows = sqlx::query(
         "SELECT block_sha256, receipt FROM blocks
          WHERE verdict = 'accepted' AND receipt IS NOT NULL",
     )
     .fetch_all(sql.read())
     .await
     .map_err(in_index)?;
+    let (rows, _) = readable_rows::<(String, Vec<u8>)>(rows);
     let mut adopted = 0_u64;
     for (block, stored) in rows {
         let Ok(block) = block.parse::<Sha256Digest>() else {
@@ -90,16 +91,18 @@ pub(crate) async fn move_to_units(sql: &Sql, units: &Units) -> Result<(), SetupE
 }
 
 async fn move_all(sql: &Sql, units: &Units) -> Result<bool, StoreError> {
-    let places: Vec<(String, i64)> =
-        sqlx::query_as("SELECT DISTINCT device, violation_group FROM violations")
-            .fetch_all(sql.read())
-            .await?;
-    let groups: Vec<(i64, String, i64, String)> = sqlx::query_as(
+    let places = sqlx::query("SELECT DISTINCT device, violation_group FROM violations")
+        .fetch_all(sql.read())
+        .await?;
+    // The others are repaired while the site runs.
+    let (places, _) = readable_rows::<(String, i64)>(places);
+    let groups = sqlx::query(
         "SELECT g.id, a.unit, a.classification, g.state FROM violation_groups g
          JOIN audiences a ON a.id = g.audience",
     )
     .fetch_all(sql.read())
     .await?;
+    let (groups, _) = readable_rows::<(i64, String, i64, String)>(groups);
     let mut tx = sql.write().await?;
     let mut has_moved = false;
     for (device, group) in places {
@@ -157,11 +160,11 @@ pub(crate) async fn check(
     archive: &Objects,
     audit: &FollowedLog,
 ) -> Result<(), SetupError> {
-    let rows: Vec<(String, bool)> =
-        sqlx::query_as("SELECT block_sha256, verdict = 'accepted' FROM blocks")
-            .fetch_all(sql.read())
-            .await
-            .map_err(in_index)?;
+    let rows = sqlx::query("SELECT block_sha256, verdict = 'accepted' FROM blocks")
+        .fetch_all(sql.read())
+        .await
+        .map_err(in_index)?;
+    let (rows, _) = readable_rows::<(String, bool)>(rows);
     let rows: BTreeMap<Sha256Digest, bool> = rows
         .iter()
         .filter_map(|(block, is_accepted)| Some((block.parse().ok()?, *is_accepted)))

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
-    SqliteSynchronous,
+    SqliteRow, SqliteSynchronous,
 };
 use sqlx::{Connection as _, Sqlite, Transaction};
 
@@ -266,6 +266,34 @@ pub async fn has_rows(path: &Path, table: &'static str) -> Result<bool, StoreErr
     };
     connection.close().await?;
     Ok(has_rows)
+}
+
+/// A row whose values can be read, or none. For databases that are compared with something else: a value that another program
+/// made unreadable, a text that is no UTF-8 for instance, is a missing row rather than a failure.
+///
+/// # Errors
+/// Any other one.
+pub fn readable<T>(found: Result<Option<T>, sqlx::Error>) -> Result<Option<T>, sqlx::Error> {
+    match found {
+        Err(sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_)) => Ok(None),
+        found => found,
+    }
+}
+
+/// The rows that can be read, and the others.
+#[must_use]
+pub fn readable_rows<T>(rows: Vec<SqliteRow>) -> (Vec<T>, Vec<SqliteRow>)
+where
+    T: for<'row> sqlx::FromRow<'row, SqliteRow>,
+{
+    let (mut readable, mut others) = (Vec::with_capacity(rows.len()), Vec::new());
+    for row in rows {
+        match T::from_row(&row) {
+            Ok(row) => readable.push(row),
+            Err(_) => others.push(row),
+        }
+    }
+    (readable, others)
 }
 
 fn options(path: &Path) -> SqliteConnectOptions {

@@ -5,7 +5,7 @@ use evidence::chain::Position;
 use evidence::digest::Sha256Digest;
 use evidence::manifest::Manifest;
 use store::sqlx::{self, Sqlite, Transaction};
-use store::{Sql, StoreError};
+use store::{Sql, StoreError, readable, readable_rows};
 use time::OffsetDateTime;
 
 use super::neighbourhood::Neighbourhood;
@@ -404,9 +404,10 @@ pub(super) async fn forget_refused(tx: &mut Tx, block: &Sha256Digest) -> Result<
 /// Blocks that a crash left without a receipt.
 pub(super) async fn without_receipt(sql: &Sql) -> Result<Vec<Settled>, StoreError> {
     let query = format!("{BLOCK_COLUMNS} WHERE receipt IS NULL");
-    let rows: Vec<BlockRow> = sqlx::query_as(sqlx::AssertSqlSafe(query))
+    let rows = sqlx::query(sqlx::AssertSqlSafe(query))
         .fetch_all(sql.read())
         .await?;
+    let (rows, _) = readable_rows::<BlockRow>(rows);
     Ok(rows.into_iter().map(settled).collect())
 }
 
@@ -443,7 +444,7 @@ pub(super) async fn outcome(
     let outcome =
         sqlx::query_scalar("SELECT outcome FROM settled WHERE upload_id = ? AND device = ?");
     let outcome = outcome.bind(upload).bind(device);
-    Ok(outcome.fetch_optional(sql.read()).await?)
+    Ok(readable(outcome.fetch_optional(sql.read()).await)?)
 }
 
 /// Bytes of the block that an upload became, if the device that made it brought that block.

@@ -104,12 +104,17 @@ impl Scrub {
         let Some(former) = former else {
             return Ok(None);
         };
-        let stored: Option<String> =
-            sqlx::query_scalar("SELECT manifest FROM violations WHERE id = ?")
+        let stored =
+            sqlx::query_scalar("SELECT CAST(manifest AS BLOB) FROM violations WHERE id = ?")
                 .bind(known.violation())
                 .fetch_optional(former.read())
-                .await?;
-        let signed = stored.and_then(|text| Signed::new(known.clone(), text.into_bytes()));
+                .await;
+        let stored: Option<Vec<u8>> = stored.unwrap_or_else(|error| {
+            // The archive has it too.
+            tracing::warn!(block = %known.block, %error, "the former index cannot be read");
+            None
+        });
+        let signed = stored.and_then(|bytes| Signed::new(known.clone(), bytes));
         Ok(signed.map(|signed| Opened {
             manifest: signed.manifest.clone(),
             signed: Some(signed),

@@ -2,8 +2,8 @@
 
 use evidence::manifest::Manifest;
 use evidence::receipt::{Receipt, SCHEMA, Verdict as Given};
-use store::StoreError;
 use store::sqlx::{self, Sqlite, Transaction};
+use store::{StoreError, readable};
 use time::OffsetDateTime;
 
 use super::set_apart::write_set_apart;
@@ -36,14 +36,15 @@ impl Scrub {
     /// Tells if the rows about a block say what manifest and log say.
     pub(super) async fn rows_fit(&self, known: &Known) -> Result<bool, ScrubError> {
         let sql = &self.parts.sql;
-        let row: Option<BlockRow> = sqlx::query_as(
+        let row = sqlx::query_as::<_, BlockRow>(
             "SELECT device, size, verdict, manifest_sha256, log_index, receipt, reason, sequence,
                 received_at FROM blocks
              WHERE block_sha256 = ?",
         )
         .bind(known.block.to_string())
         .fetch_optional(sql.read())
-        .await?;
+        .await;
+        let row = readable(row)?;
         if known.verdict != Verdict::Accepted {
             return Ok(row.is_some_and(|row| {
                 let (device, size, verdict, _, _, receipt, reason, _, received_at) = row;
@@ -89,14 +90,15 @@ impl Scrub {
     }
 
     async fn is_chained(&self, known: &Known, manifest: &Manifest) -> Result<bool, StoreError> {
-        let link: Option<(String, String, String)> = sqlx::query_as(
+        let link = sqlx::query_as::<_, (String, String, String)>(
             "SELECT manifest_sha256, previous, block_sha256 FROM chain
              WHERE device = ? AND sequence = ?",
         )
         .bind(&manifest.device)
         .bind(manifest.sequence.cast_signed())
         .fetch_optional(self.parts.sql.read())
-        .await?;
+        .await;
+        let link = readable(link)?;
         let hash = known.manifest.unwrap_or_default().to_string();
         let expected = (hash, manifest.previous.to_string(), known.block.to_string());
         Ok(link == Some(expected))
@@ -105,13 +107,14 @@ impl Scrub {
     /// Tells if the index has the numbers that a notice declares lost. Of several notices about one number, one counts.
     async fn is_declared(&self, known: &Known, manifest: &Manifest) -> Result<bool, StoreError> {
         for dropped in manifest.notice.iter().flat_map(|notice| &notice.dropped) {
-            let stored: Option<(String, Option<String>)> = sqlx::query_as(
+            let stored = sqlx::query_as::<_, (String, Option<String>)>(
                 "SELECT manifest_sha256, notice FROM dropped WHERE device = ? AND sequence = ?",
             )
             .bind(&manifest.device)
             .bind(dropped.sequence.cast_signed())
             .fetch_optional(self.parts.sql.read())
-            .await?;
+            .await;
+            let stored = readable(stored)?;
             let Some((hash, Some(notice))) = stored else {
                 return Ok(false);
             };
@@ -225,8 +228,10 @@ impl Scrub {
     /// Looks for rows of blocks that the log does not know.
     pub(super) async fn look_for_unknown(&self) -> Result<(), ScrubError> {
         let last = self.progress().row.clone();
-        let rows: Vec<String> = sqlx::query_scalar(
-            "SELECT block_sha256 FROM blocks WHERE block_sha256 > ? ORDER BY block_sha256 LIMIT ?",
+        // As bytes: a name may be no text.
+        let rows: Vec<Vec<u8>> = sqlx::query_scalar(
+            "SELECT CAST(block_sha256 AS BLOB) FROM blocks WHERE block_sha256 > CAST(? AS TEXT)
+             ORDER BY block_sha256 LIMIT ?",
         )
         .bind(last)
         .bind(ROWS)
@@ -237,12 +242,13 @@ impl Scrub {
             let end = rows.last().cloned().unwrap_or_default();
             // Names between the rows are not there any more.
             let start = std::mem::replace(&mut progress.row, end.clone());
-            let is_in_part = |name: &String| *name > start && (end.is_empty() || *name <= end);
+            let is_in_part = |name: &Vec<u8>| *name > start && (end.is_empty() || *name <= end);
             progress
                 .unknown
                 .retain(|name| !is_in_part(name) || rows.contains(name));
         }
-        for name in rows {
+        for bytes in rows {
+            let name = name_of(&bytes);
             let block = name.parse().ok();
             let is_known = block.is_some_and(|block| {
                 self.parts.audit.ledger.block(&block).is_some()
@@ -251,11 +257,9 @@ impl Scrub {
             let is_new = {
                 let mut progress = self.progress();
                 if is_known {
-                    progress.unknown.remove(&name);
+                    progress.unknown.remove(&bytes);
                 }
-                !is_known
-                    && progress.unknown.len() < UNKNOWN
-                    && progress.unknown.insert(name.clone())
+                !is_known && progress.unknown.len() < UNKNOWN && progress.unknown.insert(bytes)
             };
             if is_new {
                 tracing::error!(
@@ -279,6 +283,11 @@ impl Scrub {
 fn is_time_of(received_at: i64, known: &Known) -> bool {
     const MOST: u64 = 24 * 3600 * 1000;
     received_at.abs_diff(known.received_at) <= MOST
+}
+
+/// A name of the index as text; what is no text is escaped.
+pub(super) fn name_of(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).escape_debug().to_string()
 }
 
 async fn write_block(

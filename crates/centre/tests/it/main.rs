@@ -28,5 +28,6 @@ mod scanner;
 mod silence;
 mod site;
 mod tus;
+mod unreadable;
 mod verdicts;
 mod world;
