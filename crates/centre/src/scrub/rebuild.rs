@@ -165,7 +165,7 @@ impl Scrub {
     async fn rebuild_journals(&self) -> Result<(), ScrubError> {
         let events = self
             .events("\"resource\":\"camera/", |event| {
-                event.action.starts_with("camera.")
+                event.action.starts_with("camera.") || event.action == audit::JOURNAL_REFUSED
             })
             .await?;
         let mut tx = self.parts.sql.write().await?;
