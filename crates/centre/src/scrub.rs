@@ -96,6 +96,8 @@ struct Progress {
     row: Vec<u8>,
     unknown: BTreeSet<Vec<u8>>,
     damaged: BTreeMap<Sha256Digest, Damage>,
+    /// Blocks whose loss a person accepted, until the archive has them again.
+    accepted_losses: BTreeSet<Sha256Digest>,
     last_repair: Option<OffsetDateTime>,
     repaired: u64,
     /// Rows were repaired since the counters were compared.
@@ -120,6 +122,11 @@ impl Scrub {
             progress: Arc::default(),
             turn: Arc::default(),
         }
+    }
+
+    /// Has the end of accepted losses recorded: a later loss of these blocks is another one.
+    pub(crate) fn expect_lost(&self, blocks: BTreeSet<Sha256Digest>) {
+        self.progress().accepted_losses = blocks;
     }
 
     /// Compares the next blocks. A failure is logged; the next step goes on behind it.
