@@ -56,8 +56,17 @@ impl Scrub {
                     && receipt.is_some_and(|receipt| is_receipt_of(&receipt, known))
             }));
         }
-        let Some((device, size, verdict, manifest, log_index, receipt, _, sequence, received_at)) =
-            row
+        let Some((
+            device,
+            size,
+            verdict,
+            manifest,
+            log_index,
+            receipt,
+            reason,
+            sequence,
+            received_at,
+        )) = row
         else {
             return Ok(false);
         };
@@ -67,6 +76,7 @@ impl Scrub {
             && manifest == known.manifest.map(|hash| hash.to_string())
             && log_index.map(i64::unsigned_abs) == Some(known.log_index)
             && (known.sequence.is_none() || sequence.map(i64::unsigned_abs) == known.sequence)
+            && reason.is_empty()
             && is_time_of(received_at, known)
             && receipt.is_some_and(|receipt| is_receipt_of(&receipt, known));
         if !is_same {
@@ -84,6 +94,7 @@ impl Scrub {
         };
         let derived = signed.summary(&self.parts.audit.ledger, &self.parts.units);
         Ok(row.says(&derived)
+            && self.is_copied(&signed).await?
             && self.is_chained(known, &signed.manifest).await?
             && self.is_searchable(&row).await?
             && copied(sql, known).await?.is_some())
@@ -107,23 +118,45 @@ impl Scrub {
     /// Tells if the index has the numbers that a notice declares lost. Of several notices about one number, one counts.
     async fn is_declared(&self, known: &Known, manifest: &Manifest) -> Result<bool, StoreError> {
         for dropped in manifest.notice.iter().flat_map(|notice| &notice.dropped) {
-            let stored = sqlx::query_as::<_, (String, Option<String>)>(
-                "SELECT manifest_sha256, notice FROM dropped WHERE device = ? AND sequence = ?",
+            let stored = sqlx::query_as::<_, (String, String, Option<String>)>(
+                "SELECT manifest_sha256, reason, notice FROM dropped WHERE device = ? AND sequence = ?",
             )
             .bind(&manifest.device)
             .bind(dropped.sequence.cast_signed())
             .fetch_optional(self.parts.sql.read())
             .await;
             let stored = readable(stored)?;
-            let Some((hash, Some(notice))) = stored else {
+            let Some((hash, reason, Some(notice))) = stored else {
                 return Ok(false);
             };
             let is_own = notice == known.block.to_string();
-            if is_own && hash != dropped.manifest_sha256.to_string() {
+            let is_same = hash == dropped.manifest_sha256.to_string()
+                && serde_json::to_value(dropped.reason).is_ok_and(|said| said == reason.as_str());
+            if is_own && !is_same {
                 return Ok(false);
             }
         }
         Ok(true)
+    }
+
+    /// Tells if the columns that no list shows are those of the manifest.
+    async fn is_copied(&self, signed: &Signed) -> Result<bool, StoreError> {
+        type Columns = (String, i64, i64, i64, Option<i64>);
+        let columns = sqlx::query_as::<_, Columns>(
+            "SELECT block_sha256, sequence, latitude, longitude, lane FROM violations WHERE id = ?",
+        )
+        .bind(signed.known.violation())
+        .fetch_optional(self.parts.sql.read())
+        .await;
+        let place = &signed.violation.place;
+        let expected = (
+            signed.known.block.to_string(),
+            signed.manifest.sequence.cast_signed(),
+            i64::from(place.latitude_microdeg),
+            i64::from(place.longitude_microdeg),
+            signed.violation.lane.map(i64::from),
+        );
+        Ok(readable(columns)? == Some(expected))
     }
 
     async fn is_searchable(&self, row: &Row) -> Result<bool, StoreError> {

@@ -30,4 +30,5 @@ mod site;
 mod tus;
 mod unreadable;
 mod verdicts;
+mod withstand;
 mod world;
