@@ -4,28 +4,34 @@ use std::collections::BTreeMap;
 
 use centre_api::{Camera, SetAside};
 use store::sqlx;
-use store::{Sql, StoreError};
+use store::{Sql, StoreError, readable_rows};
 
 use crate::clock::from_millis;
+use crate::ledger::Ledger;
 use crate::units::Units;
 
 /// Ranges of missing numbers shown per camera.
 const MAX_GAPS: i64 = 20;
 
-type Row = (String, i64, i64, i64, i64, i64, bool, i64);
+type Row = (String, i64, i64, i64, i64, i64, bool);
 type SetAsideRow = (String, i64, Option<i64>, String, i64);
 
 /// All cameras by name: those that sent a block, and those that reported sources that they could not seal.
-pub(crate) async fn list(sql: &Sql, units: &Units) -> Result<Vec<Camera>, StoreError> {
-    let rows: Vec<Row> = sqlx::query_as(
-        "SELECT device, last_seen, accepted, quarantined, head, dropped, known < highest,
-            (SELECT count(*) FROM forks f WHERE f.device = cameras.device)
+pub(crate) async fn list(
+    sql: &Sql,
+    ledger: &Ledger,
+    units: &Units,
+) -> Result<Vec<Camera>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT device, last_seen, accepted, quarantined, head, dropped, known < highest
          FROM cameras",
     )
     .fetch_all(sql.read())
     .await?;
+    let (rows, _) = readable_rows::<Row>(rows);
     let mut cameras = BTreeMap::new();
-    for (device, seen, blocks, quarantined, head, dropped, has_gaps, forks) in rows {
+    let forks = ledger.forks();
+    for (device, seen, blocks, quarantined, head, dropped, has_gaps) in rows {
         let gaps = match has_gaps {
             true => gaps(sql, &device).await?,
             false => Vec::new(),
@@ -37,16 +43,17 @@ pub(crate) async fn list(sql: &Sql, units: &Units) -> Result<Vec<Camera>, StoreE
             head: head.unsigned_abs(),
             gaps,
             dropped: dropped.unsigned_abs(),
-            forks: forks.unsigned_abs(),
+            forks: forks.get(device.as_str()).copied().unwrap_or_default(),
             ..nothing_sent(&device, units)
         };
         cameras.insert(device, camera);
     }
-    let rows: Vec<SetAsideRow> = sqlx::query_as(
+    let rows = sqlx::query(
         "SELECT device, count, since, reason, reported_at FROM camera_set_aside WHERE count > 0",
     )
     .fetch_all(sql.read())
     .await?;
+    let (rows, _) = readable_rows::<SetAsideRow>(rows);
     for (device, count, since, reason, reported) in rows {
         let camera = cameras
             .entry(device.clone())

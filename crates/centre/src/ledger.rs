@@ -61,6 +61,8 @@ pub(crate) struct Known {
     pub(crate) received_at: i64,
     /// Known of accepted blocks.
     pub(crate) manifest: Option<Sha256Digest>,
+    /// Number in its camera's chain; known of accepted blocks.
+    pub(crate) sequence: Option<u64>,
     /// Why it was set apart; empty for accepted blocks.
     pub(crate) reason: Arc<str>,
     /// A person let it out of quarantine.
@@ -98,6 +100,7 @@ struct Entry {
     log_index: u64,
     received_at: i64,
     manifest: Option<Sha256Digest>,
+    sequence: Option<u64>,
     reason: Arc<str>,
     /// A person let it out of quarantine.
     is_released: bool,
@@ -111,8 +114,12 @@ struct Facts {
     blocks: BTreeMap<Sha256Digest, Entry>,
     /// Names of devices and reasons, each kept once.
     names: BTreeSet<Arc<str>>,
+    /// The accepted block of each number, by camera.
+    numbers: BTreeMap<Arc<str>, BTreeMap<u64, Sha256Digest>>,
     /// By the block that was accepted.
     disputes: BTreeMap<Sha256Digest, Vec<Dispute>>,
+    /// Blocks that contradict another one, or a number that was declared lost, by camera.
+    forks: BTreeMap<Arc<str>, BTreeSet<Sha256Digest>>,
     /// Custody events that do not continue the record of a violation, or whose violation is not in the log, and the newest.
     outside: u64,
     newest_outside: Option<u64>,
@@ -150,10 +157,12 @@ impl Ledger {
             log_index: receipt.log_index,
             received_at,
             manifest: receipt.manifest_sha256,
+            sequence: receipt.sequence,
             is_released: false,
             is_adopted: true,
             record: Record::adopted(receipt.log_index, &receipt.device, received_at),
         };
+        facts.number(&entry, receipt.block_sha256);
         facts.blocks.entry(receipt.block_sha256).or_insert(entry);
     }
 
@@ -186,6 +195,29 @@ impl Ledger {
         waiting.map(|(block, entry)| entry.known(*block)).collect()
     }
 
+    /// The accepted blocks of a camera that have this number or a neighbouring one, and the one with the largest number.
+    pub(crate) fn neighbours(&self, device: &str, sequence: u64) -> Vec<(u64, Known)> {
+        let facts = self.read_facts();
+        let Some(numbers) = facts.numbers.get(device) else {
+            return Vec::new();
+        };
+        let near = sequence.saturating_sub(1)..=sequence.saturating_add(1);
+        let last = numbers
+            .last_key_value()
+            .filter(|(last, _)| !near.contains(last));
+        let near = numbers.range(near).chain(last);
+        near.filter_map(|(number, block)| Some((*number, facts.blocks.get(block)?.known(*block))))
+            .collect()
+    }
+
+    /// Counts the blocks of each camera that contradict another one.
+    pub(crate) fn forks(&self) -> BTreeMap<Arc<str>, u64> {
+        let facts = self.read_facts();
+        let count =
+            |(device, blocks): (&Arc<str>, &BTreeSet<_>)| (Arc::clone(device), blocks.len() as u64);
+        facts.forks.iter().map(count).collect()
+    }
+
     /// Counts the blocks.
     pub(crate) fn count(&self) -> usize {
         self.read_facts().blocks.len()
@@ -216,6 +248,7 @@ impl Entry {
             log_index: self.log_index,
             received_at: self.received_at,
             manifest: self.manifest,
+            sequence: self.sequence,
             reason: Arc::clone(&self.reason),
             is_released: self.is_released,
             is_adopted: self.is_adopted,
@@ -259,8 +292,12 @@ impl Facts {
             }
             "evidence.quarantine" if !self.blocks.get(&block).is_some_and(is_accepted) => {
                 self.insert(block, Verdict::Quarantined, index, event, None);
-                let first = text(event, "disputed_block").and_then(|hash| hash.parse().ok());
-                if let Some(first) = first {
+                let first = text(event, "disputed_block");
+                if first.is_some() {
+                    let device = self.name(&event.actor.id);
+                    self.forks.entry(device).or_default().insert(block);
+                }
+                if let Some(first) = first.and_then(|hash| hash.parse().ok()) {
                     let found_at = received_at(event);
                     let disputes: &mut Vec<Dispute> = self.disputes.entry(first).or_default();
                     if disputes.iter().all(|dispute| dispute.block != block) {
@@ -302,6 +339,7 @@ impl Facts {
             log_index: index,
             received_at: received_at(event),
             manifest,
+            sequence: number(event, "sequence"),
             reason,
             is_adopted: false,
             is_released: self
@@ -309,7 +347,16 @@ impl Facts {
                 .get(&block)
                 .is_some_and(|entry| entry.is_released),
         };
+        self.number(&entry, block);
         self.blocks.insert(block, entry);
+    }
+
+    /// Gives an accepted block its place in its camera's chain.
+    fn number(&mut self, entry: &Entry, block: Sha256Digest) {
+        if let (Verdict::Accepted, Some(sequence)) = (entry.verdict, entry.sequence) {
+            let numbers = self.numbers.entry(Arc::clone(&entry.device)).or_default();
+            numbers.entry(sequence).or_insert(block);
+        }
     }
 
     fn name(&mut self, name: &str) -> Arc<str> {

@@ -13,12 +13,14 @@ mod cameras;
 pub mod check;
 mod clock;
 mod device;
+mod guard;
 mod intake;
 mod keys;
 mod ledger;
 mod metrics;
 mod problem;
 mod quarantine;
+mod receipts;
 mod repairs;
 mod review;
 mod schema;
@@ -33,9 +35,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::PolicyDecisionPoint;
-use audit::AuditSink;
+use audit::{Actor, AuditSink, Event};
 use axum::Router;
 use durable::SharedDisk;
+use evidence::digest::Sha256Digest;
 use pki::path::TrustStore;
 use pool::{Pool, Share};
 use store::{ClockFloor, Objects, Sql};
@@ -46,6 +49,7 @@ pub use centre_api::{
     ReviewedBy, Summary,
 };
 pub use device::{Device, DeviceRefused};
+pub use guard::{IndexError, IndexGuard};
 pub use intake::quarantine::{QuarantineError, Quarantined, RELEASABLE};
 pub use intake::scan::ScannerAddress;
 pub use intake::{DiskRoom, Intake, Limits, Quota, UploadError};
@@ -117,9 +121,9 @@ pub enum SetupError {
     Compare(#[source] store::StoreError),
     /// The index is not there, or an older copy.
     #[error(
-        "the index lacks {missing} of the {accepted} accepted blocks that the audit log has: it was removed or put back to an older state"
+        "the index lacks {missing} of the {known} blocks that the audit log has: it was removed or put back to an older state"
     )]
-    IndexIncomplete { missing: u64, accepted: u64 },
+    IndexIncomplete { missing: u64, known: u64 },
     /// The archive is not there, or an older copy.
     #[error(
         "the archive lacks {missing} of the {accepted} accepted blocks that the audit log has: it was removed or put back to an older state"
@@ -153,25 +157,51 @@ pub async fn newest_log_index(data: &std::path::Path) -> Result<Option<u64>, Set
     if !there.map_err(|error| failed(error.into()))? {
         return Ok(None);
     }
-    let sql = Sql::open(&file, schema::MIGRATIONS).await.map_err(failed)?;
-    let newest = store::sqlx::query_scalar(NEWEST)
-        .fetch_one(sql.read())
-        .await;
-    sql.close().await;
-    let newest: Option<i64> = newest.map_err(|error| failed(error.into()))?;
+    let newest = read_only(&file, NEWEST).await;
+    let newest = newest.map_err(|error| failed(error.into()))?;
     Ok(newest.map(i64::unsigned_abs))
 }
 
-/// Counts the accepted blocks that the archive in `data` lacks, by the log. Blocks.
+/// The answer to a question about the index, of whatever version, without writing to it; none if it has no tables yet.
+async fn read_only(
+    file: &std::path::Path,
+    question: &'static str,
+) -> Result<Option<i64>, store::sqlx::Error> {
+    use store::sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+    use store::sqlx::{Connection as _, query_scalar};
+    let file = SqliteConnectOptions::new().filename(file).read_only(true);
+    let mut index = SqliteConnection::connect_with(&file).await?;
+    let version: i64 = query_scalar("PRAGMA user_version")
+        .fetch_one(&mut index)
+        .await?;
+    let answer = match version {
+        0 => None,
+        _ => query_scalar(question).fetch_one(&mut index).await?,
+    };
+    index.close().await?;
+    Ok(answer)
+}
+
+/// Finds the accepted blocks that the archive in `data` lacks, by the log. Blocks.
 ///
 /// # Errors
 /// [`SetupError::Log`] or [`SetupError::Folder`].
-pub fn lost_blocks(data: &std::path::Path, sink: Arc<dyn AuditSink>) -> Result<u64, SetupError> {
+pub fn lost_blocks(
+    data: &std::path::Path,
+    sink: Arc<dyn AuditSink>,
+) -> Result<Vec<Sha256Digest>, SetupError> {
     let audit = ledger::FollowedLog::open(sink);
     let audit = audit.map_err(|error| SetupError::Log(Box::new(error)))?;
     let folder = data.join("archive");
     let archive = Objects::open(&folder).map_err(|source| SetupError::Folder { folder, source })?;
-    Ok(whole::lost(&archive, &audit))
+    let lost = whole::lost(&archive, &audit).into_iter();
+    Ok(lost.map(|known| known.block).collect())
+}
+
+/// The events by which a person accepts the loss of exactly these blocks. They are of the role `site`.
+#[must_use]
+pub fn accepted_loss(actor: &Actor, reason: &str, blocks: &[Sha256Digest]) -> Vec<Event> {
+    whole::loss_events(ACCEPT_LOSS, actor, reason, blocks)
 }
 
 /// What is compared before the centre runs.
@@ -204,6 +234,7 @@ fn swap(
 
 #[derive(Clone)]
 pub struct Centre {
+    index: IndexGuard,
     intake: Intake,
     quarantine: QuarantineDesk,
     review: Review,
@@ -230,11 +261,19 @@ impl Centre {
         let (centre, index) = Self::assemble(disk, setup, file).await?;
         let (archive, audit) = (&index.archive, &index.audit);
         whole::adopt_receipts(&index.sql, audit, &index.trust).await?;
-        whole::check(&index.sql, archive, audit).await?;
+        let mut losses = whole::check(&index.sql, archive, audit).await?;
         whole::move_to_units(&index.sql, &units).await?;
         centre.intake.recover().await.map_err(SetupError::Recover)?;
         let opened = centre.intake.open_quarantine().await;
         opened.map_err(SetupError::Quarantine)?;
+        let (archive, audit) = (archive.clone(), Arc::clone(audit));
+        let named = tokio::task::spawn_blocking(move || {
+            whole::name_counted(&archive, &audit, &mut losses)?;
+            Ok::<_, SetupError>(losses.into_named())
+        });
+        let named = named.await;
+        let named = named.map_err(|error| SetupError::Log(Box::new(error)))??;
+        centre.scrub.expect_lost(named);
         Ok(centre)
     }
 
@@ -267,12 +306,19 @@ impl Centre {
         // One that is damaged stays as it is: it gives nothing.
         let former = former.and_then(Result::ok);
         if former.is_some() {
-            whole::adopt_receipts(
+            let adopted = whole::adopt_receipts(
                 former.as_ref().unwrap_or(&index.sql),
                 &index.audit,
                 &index.trust,
             )
-            .await?;
+            .await;
+            match adopted {
+                Err(SetupError::Compare(error)) => tracing::error!(
+                    %error,
+                    "the former index cannot be read: blocks whose events were lost with the log are not rebuilt"
+                ),
+                adopted => adopted?,
+            }
         }
         let rebuilt = centre.scrub.rebuild(former.as_ref()).await;
         let mut rebuilt = rebuilt.map_err(SetupError::Rebuild)?;
@@ -306,7 +352,7 @@ impl Centre {
                 .map_err(|source| SetupError::Folder { folder, source })
         };
         let (archive, quarantine) = (folder("archive")?, folder("quarantine")?);
-        let sql = Sql::open(&file, schema::MIGRATIONS)
+        let sql = Sql::open_guarded(&file, schema::MIGRATIONS)
             .await
             .map_err(|source| SetupError::Index {
                 file: file.clone(),
@@ -324,6 +370,7 @@ impl Centre {
                 file: file.clone(),
                 source,
             })?;
+        let guard = store::Guard::new(&sql, file.clone());
         let uploads = setup.data.join("uploads");
         let opened =
             intake::Uploads::open(disk, sql.clone(), uploads.clone(), setup.limits.clone());
@@ -409,18 +456,21 @@ impl Centre {
             workers: Arc::new(Semaphore::new(intake::WORKERS)),
             verified: Semaphore::new(intake::VERIFIED),
             settling: intake::Settling::new(metrics.clone()),
+            unlogged: intake::Unlogged::default(),
+            repairs,
             refusals: intake::refusals(),
             journals: intake::Journals::default(),
         });
         let quarantine = QuarantineDesk::open(
             intake.clone(),
             setup.access,
-            audit,
+            audit.clone(),
             setup.units,
             setup.destruction_delay,
         );
         let quarantine = quarantine.await.map_err(SetupError::Quarantine)?;
         let centre = Self {
+            index: IndexGuard::new(guard, intake.pool(), audit),
             scrub: scrub(intake.clone()),
             intake,
             quarantine,
@@ -456,6 +506,12 @@ impl Centre {
     #[must_use]
     pub fn intake(&self) -> &Intake {
         &self.intake
+    }
+
+    /// The checks of the index's file; the process that runs the centre calls them.
+    #[must_use]
+    pub fn index(&self) -> &IndexGuard {
+        &self.index
     }
 
     /// Decisions about blocks in quarantine.

@@ -14,6 +14,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     JOURNALS,
     CAMERA_SET_ASIDE,
     DERIVED,
+    NOTICES,
 ];
 
 const FIRST: Migration = Migration {
@@ -170,6 +171,17 @@ const DERIVED: Migration = Migration {
     sql: "
 -- Numbers of custody events come from the log.
 DROP TABLE custody_pending;
+",
+};
+
+const NOTICES: Migration = Migration {
+    version: 9,
+    sql: "
+-- The notice that declared the number lost; a start finds it for rows of earlier versions.
+ALTER TABLE dropped ADD COLUMN notice TEXT;
+-- The log has these.
+DROP TABLE forks;
+DROP TABLE released;
 ",
 };
 

@@ -7,6 +7,7 @@ mod archive;
 mod rebuild;
 mod repair;
 mod set_apart;
+mod surplus;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufReader;
@@ -92,11 +93,15 @@ struct Progress {
     hashed: Option<Sha256Digest>,
     hashing: Option<Hashing>,
     /// The last row of this round.
-    row: String,
-    unknown: BTreeSet<String>,
+    row: Vec<u8>,
+    unknown: BTreeSet<Vec<u8>>,
     damaged: BTreeMap<Sha256Digest, Damage>,
+    /// Blocks whose loss a person accepted, until the archive has them again.
+    accepted_losses: BTreeSet<Sha256Digest>,
     last_repair: Option<OffsetDateTime>,
     repaired: u64,
+    /// Rows were repaired since the counters were compared.
+    has_repaired: bool,
     /// Why the last step could not compare.
     failed: Option<String>,
 }
@@ -119,6 +124,11 @@ impl Scrub {
         }
     }
 
+    /// Has the end of accepted losses recorded: a later loss of these blocks is another one.
+    pub(crate) fn expect_lost(&self, blocks: BTreeSet<Sha256Digest>) {
+        self.progress().accepted_losses = blocks;
+    }
+
     /// Compares the next blocks. A failure is logged; the next step goes on behind it.
     pub async fn step(&self) {
         let _turn = self.turn.lock().await;
@@ -137,6 +147,15 @@ impl Scrub {
         let done = match done {
             Ok(()) => self.look_for_unknown().await,
             failed => failed,
+        };
+        let done = match done {
+            Ok(()) => self.report_foreign().await,
+            failed => failed,
+        };
+        // The end of a round.
+        let done = match done {
+            Ok(()) if next.len() < BLOCKS => self.compare_rest().await,
+            done => done,
         };
         let failed = done.err().map(|error| Report(&error).to_string());
         if let Some(error) = &failed {
@@ -177,17 +196,42 @@ impl Scrub {
         }
         if progress.last_repair.is_some_and(|at| now - at < RECENT) {
             problems.push(format!(
-                "something else than this program changed the index: the rows of {} blocks were repaired; see the events evidence.index-repair",
+                "something else than this program changed the index: {} findings were repaired; see the events evidence.index-repair",
                 progress.repaired
             ));
         }
-        if let Some(block) = progress.unknown.first() {
+        if let Some(block) = progress.unknown.first().map(|bytes| repair::name_of(bytes)) {
             let count = progress.unknown.len();
             problems.push(format!(
                 "the index has {count} blocks that the log does not know, the first is {block}; they are not shown"
             ));
         }
         problems
+    }
+
+    /// Records rows that something else than this program wrote.
+    async fn report_foreign(&self) -> Result<(), ScrubError> {
+        let mut reported = Ok(());
+        for (table, row) in self.parts.repairs.take_foreign() {
+            let reason = format!("row {row} is not confirmed by the log: it was not used");
+            match self.record("evidence.index-repair", table, &reason).await {
+                Ok(()) => self.note_repair(),
+                Err(error) => {
+                    // The next step records it.
+                    self.parts.repairs.note_foreign(table, row);
+                    reported = Err(error);
+                }
+            }
+        }
+        reported
+    }
+
+    fn note_repair(&self) {
+        let mut progress = self.progress();
+        progress.repaired = progress.repaired.saturating_add(1);
+        progress.has_repaired = true;
+        progress.last_repair = Some(OffsetDateTime::now_utc());
+        self.parts.metrics.index_repaired.inc();
     }
 
     /// Compares the rows of `blocks` and repairs those that differ.
@@ -217,12 +261,7 @@ impl Scrub {
                 _ => Ok(false),
             };
             match repaired {
-                Ok(true) => {
-                    let mut progress = self.progress();
-                    progress.repaired = progress.repaired.saturating_add(1);
-                    progress.last_repair = Some(OffsetDateTime::now_utc());
-                    self.parts.metrics.index_repaired.inc();
-                }
+                Ok(true) => self.note_repair(),
                 Ok(false) => {}
                 Err(error) => tracing::error!(
                     block = %known.block,

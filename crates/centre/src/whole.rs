@@ -1,21 +1,29 @@
 //! What a start compares before anything is recorded: the index and the archive with the log.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use audit::{AuditSink, Logged};
+use audit::{Actor, AuditSink, Event, Logged, Outcome};
 use evidence::digest::Sha256Digest;
 use evidence::receipt;
 use pki::path::{Purpose, TrustStore};
+use serde_json::Value;
 use store::sqlx;
-use store::{ObjectId, Objects, Sql, StoreError};
+use store::{ObjectId, Objects, Sql, StoreError, readable_rows};
+use time::OffsetDateTime;
 
-use crate::ledger::{FollowedLog, Verdict};
+use crate::ledger::{FollowedLog, Known, Verdict};
 use crate::units::Units;
 use crate::{SetupError, search};
 
-/// Action of the event by which a person lets the site go on without blocks that the archive lost; its detail `missing` says how
-/// many.
+/// Action of the event by which a person lets the site go on without blocks that the archive lost; its detail `blocks` names them.
 pub const ACCEPT_LOSS: &str = "evidence.accept-loss";
+/// Action of the event that names what an event of an earlier version only counted.
+const NAME_LOSS: &str = "evidence.name-loss";
+/// Action of the event of blocks that the archive has again.
+pub(crate) const END_LOSS: &str = "evidence.end-loss";
+const BLOCKS: &str = "blocks";
+/// Blocks named in one event, which has a bound of 16 KiB.
+const NAMED: usize = 200;
 /// Blocks that the archive may lack in any case, and the share of the accepted ones. Our choice: single damaged objects are alarms
 /// of a running site; more than these are a folder that was lost or put back to an older state.
 const FEW: u64 = 16;
@@ -39,13 +47,14 @@ pub(crate) async fn adopt_receipts(
     if !is_lost {
         return Ok(());
     }
-    let rows: Vec<(String, Vec<u8>)> = sqlx::query_as(
+    let rows = sqlx::query(
         "SELECT block_sha256, receipt FROM blocks
          WHERE verdict = 'accepted' AND receipt IS NOT NULL",
     )
     .fetch_all(sql.read())
     .await
     .map_err(in_index)?;
+    let (rows, _) = readable_rows::<(String, Vec<u8>)>(rows);
     let mut adopted = 0_u64;
     for (block, stored) in rows {
         let Ok(block) = block.parse::<Sha256Digest>() else {
@@ -90,16 +99,18 @@ pub(crate) async fn move_to_units(sql: &Sql, units: &Units) -> Result<(), SetupE
 }
 
 async fn move_all(sql: &Sql, units: &Units) -> Result<bool, StoreError> {
-    let places: Vec<(String, i64)> =
-        sqlx::query_as("SELECT DISTINCT device, violation_group FROM violations")
-            .fetch_all(sql.read())
-            .await?;
-    let groups: Vec<(i64, String, i64, String)> = sqlx::query_as(
+    let places = sqlx::query("SELECT DISTINCT device, violation_group FROM violations")
+        .fetch_all(sql.read())
+        .await?;
+    // The others are repaired while the site runs.
+    let (places, _) = readable_rows::<(String, i64)>(places);
+    let groups = sqlx::query(
         "SELECT g.id, a.unit, a.classification, g.state FROM violation_groups g
          JOIN audiences a ON a.id = g.audience",
     )
     .fetch_all(sql.read())
     .await?;
+    let (groups, _) = readable_rows::<(i64, String, i64, String)>(groups);
     let mut tx = sql.write().await?;
     let mut has_moved = false;
     for (device, group) in places {
@@ -148,21 +159,28 @@ async fn move_all(sql: &Sql, units: &Units) -> Result<bool, StoreError> {
     Ok(has_moved)
 }
 
-/// Refuses an index that lacks blocks which the log has, and an archive that lacks many of them.
+/// Refuses an index that lacks blocks which the log has, whatever became of them, and an archive that lacks many accepted ones.
+///
+/// An accepted block counts as missing where its row says something else: an older copy has it in quarantine. The rows of
+/// other blocks are there from before their first event, and are never removed.
 pub(crate) async fn check(
     sql: &Sql,
     archive: &Objects,
     audit: &FollowedLog,
-) -> Result<(), SetupError> {
-    let rows: Vec<String> =
-        sqlx::query_scalar("SELECT block_sha256 FROM blocks WHERE verdict = 'accepted'")
-            .fetch_all(sql.read())
-            .await
-            .map_err(in_index)?;
-    let rows: BTreeSet<Sha256Digest> = rows.iter().filter_map(|row| row.parse().ok()).collect();
+) -> Result<Losses, SetupError> {
+    let rows = sqlx::query("SELECT block_sha256, verdict = 'accepted' FROM blocks")
+        .fetch_all(sql.read())
+        .await
+        .map_err(in_index)?;
+    let (rows, _) = readable_rows::<(String, bool)>(rows);
+    let rows: BTreeMap<Sha256Digest, bool> = rows
+        .iter()
+        .filter_map(|(block, is_accepted)| Some((block.parse().ok()?, *is_accepted)))
+        .collect();
+    let losses = Losses::read(audit)?;
     let every = 1 + audit.ledger.count() / LOOKS;
-    let (mut accepted, mut not_in_index) = (0_u64, 0_u64);
-    let (mut looked_for, mut not_in_archive) = (0_u64, 0_u64);
+    let mut not_in_index = 0_u64;
+    let (mut looked_for, mut not_in_archive, mut counted) = (0_u64, 0_u64, 0_u64);
     let (mut last, mut number) = (None, 0_usize);
     loop {
         let part = audit.ledger.after(last, 1000);
@@ -170,21 +188,25 @@ pub(crate) async fn check(
         if last.is_none() {
             break;
         }
-        for known in part
-            .iter()
-            .filter(|known| known.verdict == Verdict::Accepted)
-        {
-            accepted += 1;
+        for known in &part {
+            let row = rows.get(&known.block);
+            if known.verdict != Verdict::Accepted {
+                // Its row needs no bytes: the log has all of it.
+                not_in_index += u64::from(row.is_none());
+                continue;
+            }
             number += 1;
-            let in_index = rows.contains(&known.block);
+            let in_index = row.is_some_and(|is_accepted| *is_accepted);
             if in_index && !number.is_multiple_of(every) {
                 continue;
             }
-            let there = archive.contains(&ObjectId(*known.block.as_bytes()));
-            // An unreadable folder is not an empty one.
-            let is_lost = matches!(there, Ok(false));
+            let is_lost = is_lost(archive, &known.block);
             looked_for += 1;
-            not_in_archive += u64::from(is_lost);
+            if is_lost && losses.is_counted(known) {
+                counted += 1;
+            } else if is_lost && !losses.named.contains(&known.block) {
+                not_in_archive += 1;
+            }
             // What neither has cannot be made again: it is counted as lost.
             not_in_index += u64::from(!is_lost && !in_index);
         }
@@ -192,60 +214,141 @@ pub(crate) async fn check(
     if not_in_index > 0 {
         return Err(SetupError::IndexIncomplete {
             missing: not_in_index,
-            accepted,
+            known: audit.ledger.count() as u64,
         });
+    }
+    if counted > losses.most() {
+        not_in_archive += counted;
     }
     let is_few = not_in_archive <= FEW || not_in_archive < looked_for / SHARE;
     if not_in_archive == 0 || (is_few && not_in_archive < looked_for) {
-        return Ok(());
+        return Ok(losses);
     }
-    if not_in_archive > accepted_loss(audit)? {
-        return Err(SetupError::ArchiveIncomplete {
-            missing: not_in_archive,
-            accepted: looked_for,
-        });
-    }
-    Ok(())
+    Err(SetupError::ArchiveIncomplete {
+        missing: not_in_archive,
+        accepted: looked_for,
+    })
 }
 
-/// Counts the accepted blocks that the archive lacks.
-pub(crate) fn lost(archive: &Objects, audit: &FollowedLog) -> u64 {
-    let (mut count, mut last) = (0_u64, None);
+/// Tells if the archive lacks a block. An unreadable folder is not an empty one.
+fn is_lost(archive: &Objects, block: &Sha256Digest) -> bool {
+    matches!(archive.contains(&ObjectId(*block.as_bytes())), Ok(false))
+}
+
+/// The accepted blocks that the archive lacks.
+pub(crate) fn lost(archive: &Objects, audit: &FollowedLog) -> Vec<Known> {
+    let (mut lost, mut last) = (Vec::new(), None);
     loop {
         let part = audit.ledger.after(last, 1000);
         last = part.last().map(|known| known.block);
         if last.is_none() {
-            return count;
+            return lost;
         }
-        let accepted = part
-            .iter()
-            .filter(|known| known.verdict == Verdict::Accepted);
-        let lost = accepted.filter(|known| {
-            let there = archive.contains(&ObjectId(*known.block.as_bytes()));
-            matches!(there, Ok(false))
-        });
-        count = count.saturating_add(lost.count() as u64);
+        let accepted = part.into_iter();
+        let accepted = accepted.filter(|known| known.verdict == Verdict::Accepted);
+        lost.extend(accepted.filter(|known| is_lost(archive, &known.block)));
     }
 }
 
-/// The largest number of lost blocks with which a person lets the site go on.
-fn accepted_loss(audit: &FollowedLog) -> Result<u64, SetupError> {
-    let mut most = 0;
-    let action = format!("\"action\":\"{ACCEPT_LOSS}\"");
-    let wanted = |text: &str| text.contains(&action);
-    let mut each = |logged: Logged| {
+/// The blocks with whose loss a person lets the site go on. A loss is over once the archive has the block again.
+#[derive(Debug, Default)]
+pub(crate) struct Losses {
+    named: BTreeSet<Sha256Digest>,
+    /// How many blocks an event of an earlier version accepts without naming them, and its number: blocks that came later are not
+    /// meant.
+    counted: Option<(u64, u64)>,
+}
+
+impl Losses {
+    fn read(audit: &FollowedLog) -> Result<Self, SetupError> {
+        let mut losses = Self::default();
+        let actions = [ACCEPT_LOSS, NAME_LOSS, END_LOSS];
+        let actions = actions.map(|action| format!("\"action\":\"{action}\""));
+        let wanted = |text: &str| actions.iter().any(|action| text.contains(action));
+        let read = audit.read_on(0, &wanted, &mut |logged: Logged| losses.add(&logged));
+        read.map_err(|error| SetupError::Log(Box::new(error)))?;
+        Ok(losses)
+    }
+
+    fn add(&mut self, logged: &Logged) {
         let event = &logged.event;
-        let missing = event
-            .details
-            .get("missing")
-            .and_then(serde_json::Value::as_u64);
-        if event.role == "site" && event.action == ACCEPT_LOSS {
-            most = missing.unwrap_or_default().max(most);
+        let blocks = event.details.get(BLOCKS).and_then(Value::as_str);
+        let blocks = blocks.map(|list| list.split(',').filter_map(|hash| hash.parse().ok()));
+        match (event.action.as_str(), blocks) {
+            (ACCEPT_LOSS, Some(blocks)) if event.role == "site" => self.named.extend(blocks),
+            (ACCEPT_LOSS, None) if event.role == "site" => {
+                let missing = event.details.get("missing").and_then(Value::as_u64);
+                let most = missing.unwrap_or_default().max(self.most());
+                self.counted = Some((most, logged.index));
+            }
+            (NAME_LOSS, Some(blocks)) if logged.is_own => {
+                self.counted = None;
+                self.named.extend(blocks);
+            }
+            (END_LOSS, Some(blocks)) if logged.is_own => {
+                for block in blocks {
+                    self.named.remove(&block);
+                }
+            }
+            _ => {}
         }
+    }
+
+    fn most(&self) -> u64 {
+        self.counted.map_or(0, |(most, _)| most)
+    }
+
+    fn is_counted(&self, known: &Known) -> bool {
+        let is_before = |(_, event): (u64, u64)| known.log_index < event;
+        self.counted.is_some_and(is_before) && !self.named.contains(&known.block)
+    }
+
+    /// The blocks that were named, for the scrub to note when they are there again.
+    pub(crate) fn into_named(self) -> BTreeSet<Sha256Digest> {
+        self.named
+    }
+}
+
+/// Names the blocks that an event of an earlier version only counted, once a start has compared them: it accepts no later loss.
+pub(crate) fn name_counted(
+    archive: &Objects,
+    audit: &FollowedLog,
+    losses: &mut Losses,
+) -> Result<(), SetupError> {
+    if losses.counted.is_none() {
+        return Ok(());
+    }
+    let lost = lost(archive, audit).into_iter();
+    let lost = lost.filter(|known| losses.is_counted(known));
+    let lost: Vec<Sha256Digest> = lost.map(|known| known.block).collect();
+    let actor = Actor::service("centre");
+    let events = loss_events(NAME_LOSS, &actor, "counted by an earlier version", &lost);
+    let recorded = audit.record_all(events);
+    recorded.map_err(|error| SetupError::Log(Box::new(error)))?;
+    losses.counted = None;
+    losses.named.extend(lost);
+    Ok(())
+}
+
+/// Events about lost blocks, each of as many as fit into one.
+pub(crate) fn loss_events(
+    action: &str,
+    actor: &Actor,
+    reason: &str,
+    blocks: &[Sha256Digest],
+) -> Vec<Event> {
+    let now = OffsetDateTime::now_utc();
+    let event = |blocks: &[Sha256Digest]| {
+        let list: Vec<String> = blocks.iter().map(ToString::to_string).collect();
+        Event::new(now, actor.clone(), action, "archive", Outcome::Ok)
+            .with_reason(reason)
+            .with_detail("missing", blocks.len() as u64)
+            .with_detail(BLOCKS, list.join(","))
     };
-    let read = audit.read_on(0, &wanted, &mut each);
-    read.map_err(|error| SetupError::Log(Box::new(error)))?;
-    Ok(most)
+    if blocks.is_empty() {
+        return vec![event(&[])];
+    }
+    blocks.chunks(NAMED).map(event).collect()
 }
 
 fn in_index(error: sqlx::Error) -> SetupError {

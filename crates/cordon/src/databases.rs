@@ -1,8 +1,9 @@
-//! Ends a site whose databases of people or certificates somebody else writes to while it runs.
+//! Ends a site when another program writes to its databases of people or certificates, or replaces its index, while it runs.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
 
+use centre::IndexError;
 use directory::DirectoryError;
 use registry::RegistryError;
 use time::OffsetDateTime;
@@ -32,6 +33,10 @@ pub(crate) const CHANGED: &str = "the database was changed by something else, or
     data folder, and look at the log with `cordon pki audit`; where no copy is newer, `cordon audit accept-loss --data DIR \
     --reason TEXT` has the databases count";
 
+/// What to do about an index that is another file, or has another schema. The index is a cache: nothing of evidence is lost.
+pub(crate) const INDEX_CHANGED: &str = "keep centre.sqlite for an examination, find out what else writes to the data folder, and make the index again \
+    with `cordon evidence rebuild-index --data DIR`";
+
 /// Tells that somebody else changed the registry's database.
 pub(crate) fn is_foreign(error: &RegistryError) -> bool {
     match error {
@@ -50,6 +55,7 @@ pub(crate) async fn watch(site: Site, stop: CancellationToken) -> Outcome {
     whole.reset();
     let (mut registry, mut directory) = (Looks::default(), Looks::default());
     let (mut registry_whole, mut directory_whole) = (Looks::default(), Looks::default());
+    let (mut index, mut index_whole) = (Looks::of_index(), Looks::of_index());
     let in_directory = |error: &DirectoryError| matches!(error, DirectoryError::Store(error) if error.is_foreign());
     loop {
         let is_whole = tokio::select! {
@@ -64,6 +70,8 @@ pub(crate) async fn watch(site: Site, stop: CancellationToken) -> Outcome {
         directory
             .look(site.directory.check_alone(now), in_directory)
             .await?;
+        let guard = site.centre.index();
+        index.look(guard.look(), IndexError::is_foreign).await?;
         // A reading that failed is done again soon.
         if is_whole || registry_whole.is_failing() {
             registry_whole
@@ -75,16 +83,38 @@ pub(crate) async fn watch(site: Site, stop: CancellationToken) -> Outcome {
                 .look(site.directory.check_file(), in_directory)
                 .await?;
         }
+        if is_whole || index_whole.is_failing() {
+            index_whole
+                .look(guard.look_whole(), IndexError::is_foreign)
+                .await?;
+        }
     }
 }
 
 /// Looks at one database, and since when all of them failed.
-#[derive(Default)]
 struct Looks {
     failing: Option<Instant>,
+    /// Advice when another program changed it.
+    changed: &'static str,
+}
+
+impl Default for Looks {
+    fn default() -> Self {
+        Self {
+            failing: None,
+            changed: CHANGED,
+        }
+    }
 }
 
 impl Looks {
+    fn of_index() -> Self {
+        Self {
+            failing: None,
+            changed: INDEX_CHANGED,
+        }
+    }
+
     const fn is_failing(&self) -> bool {
         self.failing.is_some()
     }
@@ -113,7 +143,7 @@ impl Looks {
             return Ok(());
         };
         if is_foreign(&error) {
-            return Err(Failure::new(error, CHANGED));
+            return Err(Failure::new(error, self.changed));
         }
         let since = *self.failing.get_or_insert(began);
         match ended.duration_since(since) < PATIENCE {

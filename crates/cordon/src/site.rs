@@ -23,6 +23,7 @@ use audit::journal::JournalError;
 use audit::{AuditError, AuditSink, SharedLog};
 use centre::Centre;
 use directory::Directory;
+use error_report::Report;
 use pki::key::{KeyAlgorithm, Passphrase};
 use pki::profile::CaKind;
 use pool::Pool;
@@ -33,6 +34,7 @@ use time::OffsetDateTime;
 use crate::authority_keys::TokenKeys;
 use crate::config::{Approvals, Config, Messages};
 use crate::credentials::Credentials;
+use crate::databases::INDEX_CHANGED;
 use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::keys::log_key;
 use crate::last_checkpoint;
@@ -226,10 +228,18 @@ fn log_hint(error: &AuditError) -> String {
 pub(crate) async fn newest_log_index(data: &Path) -> Outcome<Option<u64>> {
     centre::newest_log_index(&data.join("centre"))
         .await
-        .or_hint(
-            "cannot read the centre's index",
-            "check the data folder and its disk",
-        )
+        .or_hint("cannot read the centre's index", INDEX_CHANGED)
+}
+
+/// The same, for commands that must work with a damaged index: it relies on nothing then.
+pub(crate) async fn newest_log_index_if_readable(data: &Path) -> Option<u64> {
+    match centre::newest_log_index(&data.join("centre")).await {
+        Ok(newest) => newest,
+        Err(error) => {
+            tracing::warn!(error = %Report(&error), "the centre's index cannot be read: the log is not compared with it");
+            None
+        }
+    }
 }
 
 pub(crate) fn role(audit: &SharedLog, name: &str) -> Outcome<Arc<dyn AuditSink>> {

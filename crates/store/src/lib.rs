@@ -19,15 +19,17 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+mod guarded;
 mod objects;
 mod set_hash;
 mod sql;
 mod watched;
 
 pub use clock::{ClockBehind, ClockFloor};
+pub use guarded::Guard;
 pub use objects::{ObjectId, ObjectIdError, Objects};
 pub use set_hash::SetHash;
-pub use sql::{Migration, Sql, StoreError, has_rows};
+pub use sql::{Migration, Sql, StoreError, has_rows, readable, readable_rows};
 /// The SQL library, so that users of [`Sql`] need no version of their own.
 pub use sqlx;
 pub use watched::{FollowedRows, Snapshot, Watched};

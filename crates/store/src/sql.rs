@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
-    SqliteSynchronous,
+    SqliteRow, SqliteSynchronous,
 };
 use sqlx::{Connection as _, Sqlite, Transaction};
 
-use crate::watched::{Followed, Place, Watched, check_keys, schema_of, watch};
+use crate::watched::{Followed, Place, Watched, check_keys, check_schema, schema_of, watch};
 
 /// One step of a schema: statements that bring version `version - 1` to `version`.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +50,13 @@ pub enum StoreError {
     /// Another file was put in the place of the one that this program has open.
     #[error("{} is not the file any more that this program has open", .0.display())]
     Replaced(PathBuf),
+    /// The file has fewer bytes than before, though this program removes none.
+    #[error("{} has {found} bytes, and had {known}: something else cut it", file.display())]
+    Shorter {
+        file: PathBuf,
+        found: u64,
+        known: u64,
+    },
     /// An error of this program: equal rows cannot be told apart by a hash that follows their changes.
     #[error("the table {0} is followed, and its rows have no key")]
     Keyless(&'static str),
@@ -67,7 +74,11 @@ impl StoreError {
     pub const fn is_foreign(&self) -> bool {
         matches!(
             self,
-            Self::Changed { .. } | Self::Schema(_) | Self::Inconsistent(_) | Self::Replaced(_)
+            Self::Changed { .. }
+                | Self::Schema(_)
+                | Self::Inconsistent(_)
+                | Self::Replaced(_)
+                | Self::Shorter { .. }
         )
     }
 }
@@ -110,15 +121,35 @@ impl Sql {
         migrations: &[Migration],
         watched: &'static [Watched],
     ) -> Result<Self, StoreError> {
+        Self::open_as(path, migrations, watched, !watched.is_empty()).await
+    }
+
+    /// The same for a file that a [`Guard`](crate::Guard) looks at: another schema than that of the migrations is refused.
+    ///
+    /// # Errors
+    /// As [`Self::open`], and [`StoreError::Schema`].
+    pub async fn open_guarded(path: &Path, migrations: &[Migration]) -> Result<Self, StoreError> {
+        Self::open_as(path, migrations, &[], true).await
+    }
+
+    async fn open_as(
+        path: &Path,
+        migrations: &[Migration],
+        watched: &'static [Watched],
+        is_guarded: bool,
+    ) -> Result<Self, StoreError> {
         let options = options(path);
         let mut connection = SqliteConnection::connect_with(&options).await?;
         migrate(&mut connection, migrations).await?;
         let mut followed = Followed::default();
         let mut pool = pool(1);
-        if !watched.is_empty() {
+        if is_guarded {
             followed.tables = watched;
             followed.schema = Arc::new(schema_of(migrations).await?);
             followed.place = Some(Arc::new(Place::of(path)?));
+            if watched.is_empty() {
+                check_schema(&mut connection, &followed.schema).await?;
+            }
             check_keys(&mut connection, watched).await?;
             let connections = Arc::clone(&followed.connections);
             // One that has followed the changes so far is not given up as long as it works.
@@ -235,6 +266,34 @@ pub async fn has_rows(path: &Path, table: &'static str) -> Result<bool, StoreErr
     };
     connection.close().await?;
     Ok(has_rows)
+}
+
+/// A row whose values can be read, or none. For databases that are compared with something else: a value that another program
+/// made unreadable, a text that is no UTF-8 for instance, is a missing row rather than a failure.
+///
+/// # Errors
+/// Any other one.
+pub fn readable<T>(found: Result<Option<T>, sqlx::Error>) -> Result<Option<T>, sqlx::Error> {
+    match found {
+        Err(sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_)) => Ok(None),
+        found => found,
+    }
+}
+
+/// The rows that can be read, and the others.
+#[must_use]
+pub fn readable_rows<T>(rows: Vec<SqliteRow>) -> (Vec<T>, Vec<SqliteRow>)
+where
+    T: for<'row> sqlx::FromRow<'row, SqliteRow>,
+{
+    let (mut readable, mut others) = (Vec::with_capacity(rows.len()), Vec::new());
+    for row in rows {
+        match T::from_row(&row) {
+            Ok(row) => readable.push(row),
+            Err(_) => others.push(row),
+        }
+    }
+    (readable, others)
 }
 
 fn options(path: &Path) -> SqliteConnectOptions {

@@ -54,10 +54,15 @@ pub(crate) struct Place {
     file: FileId,
     /// Beside the file itself, wherever a link to it may be.
     journal: PathBuf,
+    /// The shared index of the journal.
+    shared: PathBuf,
 }
 
 /// Device and number of a file.
 type FileId = (u64, u64);
+
+/// The journal of a file and its shared index.
+pub(crate) type Journal = (FileId, FileId);
 
 fn file_id(path: &Path) -> std::io::Result<FileId> {
     let file = std::fs::metadata(path)?;
@@ -68,22 +73,25 @@ impl Place {
     /// The place of a file that is there.
     pub(crate) fn of(path: &Path) -> Result<Self, sqlx::Error> {
         let mut journal = std::fs::canonicalize(path)?.into_os_string();
+        let mut shared = journal.clone();
         journal.push("-wal");
+        shared.push("-shm");
         Ok(Self {
             path: path.to_owned(),
             file: file_id(path)?,
             journal: journal.into(),
+            shared: shared.into(),
         })
     }
 
     /// Refuses another file in the place; gives its journal, which SQLite keeps as long as a connection is open.
-    fn journal(&self) -> Result<FileId, StoreError> {
+    pub(crate) fn journal(&self) -> Result<Journal, StoreError> {
         let is_same = file_id(&self.path).is_ok_and(|file| file == self.file);
-        let journal = file_id(&self.journal).ok().filter(|_| is_same);
-        journal.ok_or_else(|| self.replaced())
+        let ids = || Some((file_id(&self.journal).ok()?, file_id(&self.shared).ok()?));
+        is_same.then(ids).flatten().ok_or_else(|| self.replaced())
     }
 
-    fn replaced(&self) -> StoreError {
+    pub(crate) fn replaced(&self) -> StoreError {
         StoreError::Replaced(self.path.clone())
     }
 }
@@ -168,6 +176,10 @@ impl Snapshot {
         Ok(Self(connection))
     }
 
+    pub(crate) fn into_connection(self) -> SqliteConnection {
+        self.0
+    }
+
     /// The hash of its rows. Reads all of them.
     ///
     /// # Errors
@@ -193,7 +205,7 @@ impl Snapshot {
     }
 }
 
-async fn check_indexes(connection: &mut SqliteConnection) -> Result<(), StoreError> {
+pub(crate) async fn check_indexes(connection: &mut SqliteConnection) -> Result<(), StoreError> {
     let faults: Vec<String> = sqlx::query_scalar("PRAGMA integrity_check(1)")
         .fetch_all(connection)
         .await?;
@@ -228,7 +240,7 @@ pub struct FollowedRows {
     /// By which SQLite tells that somebody else wrote to the file, and the connection that it told.
     version: Option<(u64, i64)>,
     /// The journal of the file, by the connection that has it open.
-    journal: Option<(u64, FileId)>,
+    journal: Option<(u64, Journal)>,
     /// Somebody else wrote, and the rows were the same.
     is_foreign: bool,
 }
@@ -338,6 +350,9 @@ pub(crate) async fn watch(
     connection: &mut SqliteConnection,
     watched: &[Watched],
 ) -> Result<(), sqlx::Error> {
+    if watched.is_empty() {
+        return Ok(());
+    }
     // Rows that `INSERT OR REPLACE` takes away are noted only with recursive triggers.
     let mut all = "PRAGMA temp_store = MEMORY; PRAGMA recursive_triggers = ON;
                    CREATE TEMP TABLE watched_changes (added INTEGER NOT NULL, row TEXT NOT NULL);"
@@ -424,7 +439,7 @@ pub(crate) async fn schema_of(
 
 /// Refuses a file with other tables, indexes or triggers than `wanted`: a default that somebody changed, or a trigger of his,
 /// would have rows be something else than they were.
-async fn check_schema(
+pub(crate) async fn check_schema(
     connection: &mut SqliteConnection,
     wanted: &BTreeSet<(String, String)>,
 ) -> Result<(), StoreError> {

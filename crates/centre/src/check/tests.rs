@@ -57,7 +57,8 @@ async fn counters_after_random_statements_fit_the_rows() {
                 ),
                 1 => format!("DELETE FROM blocks WHERE block_sha256 = 'q{}'", numbers.below(n + 1)),
                 2 => format!(
-                    "INSERT INTO dropped VALUES ('d{device}', {sequence}, 'x', 'age')
+                    "INSERT INTO dropped (device, sequence, manifest_sha256, reason)
+                        VALUES ('d{device}', {sequence}, 'x', 'age')
                         ON CONFLICT DO NOTHING"
                 ),
                 3 if violations > 0 => format!(
@@ -155,7 +156,8 @@ async fn migration_of_an_earlier_index_counts_what_is_there() {
     }
     statements += "INSERT INTO reviews VALUES ('v1', 5, 'u', 'U', 'accepted', 'x'),
             ('v1', 4, 'u', 'U', 'rejected', 'x'), ('v2', 4, 'u', 'U', 'rejected', 'x');
-         INSERT INTO dropped VALUES ('d0', 8, 'x', 'age'), ('d9', 4, 'x', 'age');
+         INSERT INTO dropped (device, sequence, manifest_sha256, reason)
+            VALUES ('d0', 8, 'x', 'age'), ('d9', 4, 'x', 'age');
          INSERT INTO blocks VALUES ('q', 'd7', 1, 9, 'quarantined', 'x', NULL, NULL, NULL, NULL);";
     execute(&sql, statements).await;
     sql.close().await;

@@ -67,7 +67,7 @@ impl Intake {
     }
 }
 
-fn failed(error: SettleError) -> UploadError {
+pub(super) fn failed(error: SettleError) -> UploadError {
     match error {
         SettleError::Upload(error) => error,
         SettleError::Store(error) => error.into(),

@@ -8,7 +8,8 @@ use store::ObjectId;
 use super::Intake;
 use super::commits::Job;
 use super::error::SettleError;
-use super::index::{self, Known, Settled, Settlement, Tx};
+use super::index::{self, Known, Placed, Settled, Settlement, Tx};
+use super::neighbourhood::Place;
 
 /// The first one: the block gets its place in its camera's chain and in the index, or in quarantine.
 pub(super) struct Filing {
@@ -54,7 +55,19 @@ impl Job for Filing {
 impl Filing {
     async fn file(&self, tx: &mut Tx) -> Result<Filed, SettleError> {
         let settlement = &self.settlement;
-        let known = index::find(&mut **tx, &settlement.block).await?;
+        let inner = &self.intake.inner;
+        let known = inner.audit.ledger.block(&settlement.block);
+        let known = match &known {
+            Some(known) => Some(index::find(&mut **tx, known).await?),
+            None => {
+                // Nobody else settles it now: a row is forged, or of a crash and will be written again.
+                if index::remove_unconfirmed(tx, &settlement.block).await? {
+                    let block = settlement.block.to_string();
+                    inner.repairs.note_foreign("blocks", block);
+                }
+                None
+            }
+        };
         let displaced = match known {
             Some(known) if known.is_of(&settlement.upload) => return Ok(Filed::Known(known)),
             Some(known) if known.accepted() || !settlement.outranks(&known) => {
@@ -63,8 +76,14 @@ impl Filing {
             Some(_) => true,
             None => false,
         };
-        let inner = &self.intake.inner;
-        let placed = settlement.place(tx).await?;
+        let placed = match &settlement.verification {
+            Ok(verified) => {
+                let (manifest, block) = (&verified.manifest, &settlement.block);
+                let around = self.intake.neighbourhood(tx, manifest, block).await?;
+                settlement.place(verified, &around)
+            }
+            Err(_) => Placed::default(),
+        };
         // What passed has its place in the archive already.
         let set_apart = settlement.refusal(&placed).is_some();
         if set_apart {
@@ -88,6 +107,10 @@ impl Filing {
             linked.await??;
         }
         let settled = settlement.insert(tx, &inner.units, &placed).await?;
+        if let (Ok(verified), Some(hash)) = (&settlement.verification, settled.manifest_sha256) {
+            let place = Place::of(&verified.manifest, hash);
+            inner.unlogged.note(settlement.block, place);
+        }
         Ok(Filed::New { settled, displaced })
     }
 }

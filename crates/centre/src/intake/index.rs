@@ -1,18 +1,20 @@
 //! The intake's half of the index: blocks, chains, violations and receipts.
 
 use audit::{Actor, Event};
-use evidence::chain::{ChainState, Link, Position};
+use evidence::chain::Position;
 use evidence::digest::Sha256Digest;
 use evidence::manifest::Manifest;
 use store::sqlx::{self, Sqlite, Transaction};
-use store::{Sql, StoreError};
+use store::{Sql, StoreError, readable, readable_rows};
 use time::OffsetDateTime;
 
-use super::upload::{Outcome, Upload};
+use super::neighbourhood::Neighbourhood;
+use super::upload::Upload;
 use super::verify::{OTHER_SENDER, Refusal, Verified};
 use super::violation;
 use crate::clock::{from_millis, millis};
-use crate::ledger::{COUNT, RECEIVED_AT};
+use crate::ledger::{self, COUNT, RECEIVED_AT};
+use crate::receipts::is_receipt_of;
 use crate::units::Units;
 
 pub(crate) type Tx = Transaction<'static, Sqlite>;
@@ -30,8 +32,8 @@ pub(super) struct Settlement {
 pub(super) struct Placed {
     /// Contradiction between the chain and the block.
     contradiction: Option<Refusal>,
-    /// Camera and number, if another block claims it.
-    fork: Option<(String, u64)>,
+    /// The number that another block claims as well, and that block; none if the number was declared lost with other content.
+    fork: Option<(u64, Option<Sha256Digest>)>,
     /// Numbers found missing before the block.
     gap: Option<(u64, u64)>,
 }
@@ -108,18 +110,14 @@ impl Settled {
 }
 
 impl Settlement {
-    /// Finds the place of the block in the camera's chain, if it was not refused already.
-    pub(super) async fn place(&self, tx: &mut Tx) -> Result<Placed, StoreError> {
+    /// Finds the place of the block in its camera's chain.
+    pub(super) fn place(&self, verified: &Verified, around: &Neighbourhood) -> Placed {
         let mut placed = Placed::default();
-        let Ok(verified) = &self.verification else {
-            return Ok(placed);
-        };
         let manifest = &verified.manifest;
         let hash = Sha256Digest::of(&verified.manifest_bytes);
-        let position = neighbourhood(tx, manifest).await?.classify(manifest, &hash);
-        match position {
+        match around.state.classify(manifest, &hash) {
             Position::Fork { sequence } => {
-                placed.fork = Some((manifest.device.clone(), sequence));
+                placed.fork = Some((sequence, around.first(sequence)));
                 placed.contradiction = Some(Refusal::Fork(sequence));
             }
             // The same manifest in a block of other bytes: somebody encrypted it once more.
@@ -129,7 +127,7 @@ impl Settlement {
             Position::Gap { from, to } => placed.gap = Some((from, to)),
             Position::Next | Position::Late => {}
         }
-        Ok(placed)
+        placed
     }
 
     /// Tells whether its sender has the better claim to a block that was refused when another device brought it: all is
@@ -157,11 +155,7 @@ impl Settlement {
         units: &Units,
         placed: &Placed,
     ) -> Result<Settled, StoreError> {
-        let mut settled = self.settled(placed);
-        if let Some((device, sequence)) = &placed.fork {
-            let other = insert_fork(tx, device, *sequence, self).await?;
-            settled.fork = Some((*sequence, other));
-        }
+        let settled = self.settled(placed);
         // One call for all: each costs two changes of thread. Parameters are numbered by `$`, as `?` with a
         // number makes the library count those that a statement leaves out.
         sqlx::query(
@@ -210,7 +204,10 @@ impl Settlement {
             address: self.upload.address.clone(),
             wants_checkpoint: self.upload.wants_checkpoint(),
             signer_expired: None,
-            fork: None,
+            fork: placed.fork.map(|(sequence, other)| {
+                let other = other.map(|block| block.to_string());
+                (sequence, other.unwrap_or_default())
+            }),
         };
         if let Some(refusal) = self.refusal(placed) {
             settled.reason = refusal.code().to_owned();
@@ -224,43 +221,8 @@ impl Settlement {
     }
 }
 
-/// The part of a camera's chain that can contradict `manifest`: its number, both neighbours, the
-/// head, and what notices say about them.
-pub(super) async fn neighbourhood(
-    tx: &mut Tx,
-    manifest: &Manifest,
-) -> Result<ChainState, StoreError> {
-    let rows: Vec<(i64, String, Option<String>)> = sqlx::query_as(
-        "SELECT sequence, manifest_sha256, previous FROM chain
-         WHERE device = ?1 AND (sequence BETWEEN ?2 - 1 AND ?2 + 1
-            OR sequence = (SELECT max(sequence) FROM chain WHERE device = ?1))
-         UNION ALL
-         SELECT sequence, manifest_sha256, NULL FROM dropped
-         WHERE device = ?1 AND sequence BETWEEN ?2 - 1 AND ?2",
-    )
-    .bind(&manifest.device)
-    .bind(manifest.sequence.cast_signed())
-    .fetch_all(&mut **tx)
-    .await?;
-    let mut state = ChainState::new();
-    for (sequence, manifest_sha256, previous) in rows {
-        let (sequence, hash) = (sequence.unsigned_abs(), digest(&manifest_sha256));
-        state = match previous {
-            Some(previous) => {
-                let link = Link {
-                    manifest_sha256: hash,
-                    previous: digest(&previous),
-                };
-                state.with_link(sequence, link)
-            }
-            None => state.with_explained(sequence, hash),
-        };
-    }
-    Ok(state)
-}
-
 /// A hash that this crate wrote; a damaged column compares unequal to everything real.
-fn digest(text: &str) -> Sha256Digest {
+pub(super) fn digest(text: &str) -> Sha256Digest {
     text.parse().unwrap_or(Sha256Digest::ZERO)
 }
 
@@ -270,7 +232,8 @@ pub(super) async fn insert_chain(
     hash: &Sha256Digest,
     block: &Sha256Digest,
 ) -> Result<(), StoreError> {
-    sqlx::query("INSERT INTO chain VALUES (?, ?, ?, ?, ?)")
+    // A row that is there was no neighbour: nothing confirms it.
+    sqlx::query("INSERT OR REPLACE INTO chain VALUES (?, ?, ?, ?, ?)")
         .bind(&manifest.device)
         .bind(manifest.sequence.cast_signed())
         .bind(hash.to_string())
@@ -278,56 +241,37 @@ pub(super) async fn insert_chain(
         .bind(block.to_string())
         .execute(&mut **tx)
         .await?;
-    insert_dropped(tx, manifest).await
+    insert_dropped(tx, manifest, block).await
 }
 
 /// Writes down the numbers that a notice declares lost.
-pub(crate) async fn insert_dropped(tx: &mut Tx, manifest: &Manifest) -> Result<(), StoreError> {
-    for dropped in manifest.notice.iter().flat_map(|n| &n.dropped) {
-        // Two notices may name the same block; the first one stays.
-        sqlx::query("INSERT INTO dropped VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING")
-            .bind(&manifest.device)
-            .bind(dropped.sequence.cast_signed())
-            .bind(dropped.manifest_sha256.to_string())
-            .bind(
-                serde_json::to_value(dropped.reason)
-                    .ok()
-                    .and_then(|v| Some(v.as_str()?.to_owned())),
-            )
-            .execute(&mut **tx)
-            .await?;
-    }
-    Ok(())
-}
-
-/// Writes down that two blocks contradict each other, and gives the one that came first. Which one is
-/// the camera's cannot be known here: both are kept, and whoever looks at either sees it.
-async fn insert_fork(
+pub(crate) async fn insert_dropped(
     tx: &mut Tx,
-    device: &str,
-    sequence: u64,
-    settlement: &Settlement,
-) -> Result<String, StoreError> {
-    // The block of this number, or else the neighbour that does not fit.
-    let first: Option<String> = sqlx::query_scalar(
-        "SELECT block_sha256 FROM chain WHERE device = ?1 AND sequence BETWEEN ?2 - 1 AND ?2 + 1
-         ORDER BY abs(sequence - ?2) LIMIT 1",
-    )
-    .bind(device)
-    .bind(sequence.cast_signed())
-    .fetch_optional(&mut **tx)
-    .await?;
-    // None for a number that was declared lost with other content.
-    let first = first.unwrap_or_default();
-    sqlx::query("INSERT INTO forks VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING")
-        .bind(device)
-        .bind(sequence.cast_signed())
-        .bind(&first)
-        .bind(settlement.block.to_string())
-        .bind(millis(settlement.received_at))
+    manifest: &Manifest,
+    notice: &Sha256Digest,
+) -> Result<(), StoreError> {
+    for dropped in manifest.notice.iter().flat_map(|n| &n.dropped) {
+        // Two notices may name the same block; the first one stays. A row without a notice, or with other content than its
+        // notice has, is of an earlier version or forged.
+        sqlx::query(
+            "INSERT INTO dropped VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE
+                SET manifest_sha256 = excluded.manifest_sha256, reason = excluded.reason,
+                    notice = excluded.notice
+                WHERE notice IS NULL OR notice = excluded.notice",
+        )
+        .bind(&manifest.device)
+        .bind(dropped.sequence.cast_signed())
+        .bind(dropped.manifest_sha256.to_string())
+        .bind(
+            serde_json::to_value(dropped.reason)
+                .ok()
+                .and_then(|v| Some(v.as_str()?.to_owned())),
+        )
+        .bind(notice.to_string())
         .execute(&mut **tx)
         .await?;
-    Ok(first)
+    }
+    Ok(())
 }
 
 /// Ends an upload that adds nothing new: `outcome` is a known block or a reason after `!`.
@@ -351,8 +295,9 @@ pub(super) async fn close_upload(
     Ok(tx.commit().await?)
 }
 
-/// A block that is in the index already.
+/// A block that was settled before, as the log has it.
 pub(super) struct Known {
+    /// Its row has no receipt that says what the log says.
     pub(super) receipt_missing: bool,
     pub(super) settled: Settled,
 }
@@ -376,16 +321,14 @@ type BlockRow = (
     String,
     Option<i64>,
     Option<String>,
-    bool,
     Option<String>,
 );
 const BLOCK_COLUMNS: &str = "SELECT block_sha256, device, size, received_at, reason, sequence,
-    manifest_sha256, receipt IS NULL, address FROM blocks";
+    manifest_sha256, address FROM blocks";
 
-fn known(row: BlockRow) -> Known {
-    let (block, device, size, received_at, reason, sequence, manifest, receipt_missing, address) =
-        row;
-    let settled = Settled {
+fn settled(row: BlockRow) -> Settled {
+    let (block, device, size, received_at, reason, sequence, manifest, address) = row;
+    Settled {
         block: digest(&block),
         device,
         size: size.unsigned_abs(),
@@ -399,24 +342,54 @@ fn known(row: BlockRow) -> Known {
         address,
         signer_expired: None,
         fork: None,
-    };
-    Known {
-        receipt_missing,
-        settled,
     }
 }
 
-/// The block in the index, if it is there.
+/// The block `known` with the receipt that its row has, if that says what the log says.
 pub(super) async fn find<'a>(
     db: impl sqlx::Executor<'a, Database = Sqlite>,
+    known: &ledger::Known,
+) -> Result<Known, StoreError> {
+    let receipt: Option<Option<Vec<u8>>> =
+        sqlx::query_scalar("SELECT receipt FROM blocks WHERE block_sha256 = ?")
+            .bind(known.block.to_string())
+            .fetch_optional(db)
+            .await?;
+    let receipt = receipt.flatten();
+    let receipt = receipt.filter(|receipt| is_receipt_of(receipt, known));
+    Ok(Known {
+        receipt_missing: receipt.is_none(),
+        settled: Settled {
+            block: known.block,
+            device: known.device.to_string(),
+            size: known.size,
+            received_at: from_millis(known.received_at),
+            reason: known.reason.to_string(),
+            sequence: known.sequence,
+            manifest_sha256: known.manifest,
+            gap: None,
+            address: None,
+            // Whoever sent it is not known any more; every camera understands the older form.
+            wants_checkpoint: false,
+            signer_expired: None,
+            fork: None,
+        },
+    })
+}
+
+/// Removes the rows of a block that nothing in the log confirms; tells if there were any.
+pub(super) async fn remove_unconfirmed(
+    tx: &mut Tx,
     block: &Sha256Digest,
-) -> Result<Option<Known>, StoreError> {
-    let query = format!("{BLOCK_COLUMNS} WHERE block_sha256 = ?");
-    let row: Option<BlockRow> = sqlx::query_as(sqlx::AssertSqlSafe(query))
-        .bind(block.to_string())
-        .fetch_optional(db)
-        .await?;
-    Ok(row.map(known))
+) -> Result<bool, StoreError> {
+    violation::remove(tx, block).await?;
+    let removed = sqlx::query(
+        "DELETE FROM chain WHERE block_sha256 = $1; DELETE FROM blocks WHERE block_sha256 = $1",
+    )
+    .bind(block.to_string())
+    .execute(&mut **tx)
+    .await?;
+    Ok(removed.rows_affected() > 0)
 }
 
 /// Forgets a block that was refused, whatever a person decided about it since; its events stay in the audit log.
@@ -431,55 +404,47 @@ pub(super) async fn forget_refused(tx: &mut Tx, block: &Sha256Digest) -> Result<
 /// Blocks that a crash left without a receipt.
 pub(super) async fn without_receipt(sql: &Sql) -> Result<Vec<Settled>, StoreError> {
     let query = format!("{BLOCK_COLUMNS} WHERE receipt IS NULL");
-    let rows: Vec<BlockRow> = sqlx::query_as(sqlx::AssertSqlSafe(query))
+    let rows = sqlx::query(sqlx::AssertSqlSafe(query))
         .fetch_all(sql.read())
         .await?;
-    Ok(rows.into_iter().map(|row| known(row).settled).collect())
+    let (rows, _) = readable_rows::<BlockRow>(rows);
+    Ok(rows.into_iter().map(settled).collect())
 }
 
-/// The receipt of a block for the device that brought it.
+/// The receipt of a block, if it says what the log says.
 pub(super) async fn receipt(
     sql: &Sql,
-    block: &str,
-    device: &str,
+    known: &ledger::Known,
 ) -> Result<Option<Vec<u8>>, StoreError> {
     let receipt: Option<Option<Vec<u8>>> =
-        sqlx::query_scalar("SELECT receipt FROM blocks WHERE block_sha256 = ? AND device = ?")
-            .bind(block)
-            .bind(device)
+        sqlx::query_scalar("SELECT receipt FROM blocks WHERE block_sha256 = ?")
+            .bind(known.block.to_string())
             .fetch_optional(sql.read())
             .await?;
-    Ok(receipt.flatten())
+    let receipt = receipt.flatten();
+    Ok(receipt.filter(|receipt| is_receipt_of(receipt, known)))
 }
 
-/// What became of an upload; `None` when it is not settled (or was never there).
+/// Takes back a receipt that does not say what the log says, so that another one can take its place.
+pub(super) async fn remove_receipt(sql: &Sql, block: &Sha256Digest) -> Result<(), StoreError> {
+    let mut tx = sql.write().await?;
+    sqlx::query("UPDATE blocks SET receipt = NULL WHERE block_sha256 = ?")
+        .bind(block.to_string())
+        .execute(&mut *tx)
+        .await?;
+    Ok(tx.commit().await?)
+}
+
+/// What an upload became: a block's hash, or `!` and the reason of a discarded one; `None` when it is not settled.
 pub(super) async fn outcome(
     sql: &Sql,
     upload: &str,
     device: &str,
-) -> Result<Option<Outcome>, StoreError> {
-    let outcome: Option<String> =
-        sqlx::query_scalar("SELECT outcome FROM settled WHERE upload_id = ? AND device = ?")
-            .bind(upload)
-            .bind(device)
-            .fetch_optional(sql.read())
-            .await?;
-    let Some(outcome) = outcome else {
-        return Ok(None);
-    };
-    if let Some(reason) = outcome.strip_prefix('!') {
-        return Ok(Some(Outcome::Discarded(reason.to_owned())));
-    }
-    let block: Option<(String, Option<Vec<u8>>)> =
-        sqlx::query_as("SELECT device, receipt FROM blocks WHERE block_sha256 = ?")
-            .bind(&outcome)
-            .fetch_optional(sql.read())
-            .await?;
-    Ok(Some(match block {
-        Some((sender, _)) if sender != device => Outcome::Discarded(OTHER_SENDER.to_owned()),
-        Some((_, Some(cms))) => Outcome::Receipt(cms),
-        _ => Outcome::Pending,
-    }))
+) -> Result<Option<String>, StoreError> {
+    let outcome =
+        sqlx::query_scalar("SELECT outcome FROM settled WHERE upload_id = ? AND device = ?");
+    let outcome = outcome.bind(upload).bind(device);
+    Ok(readable(outcome.fetch_optional(sql.read()).await)?)
 }
 
 /// Bytes of the block that an upload became, if the device that made it brought that block.
@@ -511,7 +476,7 @@ pub(super) async fn store_receipt(
     sqlx::query(
         "UPDATE blocks SET log_index = $1, receipt = $2
          WHERE block_sha256 = $3 AND device = $4 AND receipt IS NULL;
-         INSERT INTO custody (violation, at, actor, action, log_index, count)
+         INSERT OR IGNORE INTO custody (violation, at, actor, action, log_index, count)
          SELECT id, $5, $4, 'evidence.receive', $1, 1 FROM violations
          WHERE block_sha256 = $3 AND changes() = 1",
     )

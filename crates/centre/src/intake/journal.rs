@@ -255,6 +255,9 @@ impl Intake {
             .run(move || audit.record_all(events))
             .await??;
         let place = recorded.last().map_or(0, |recorded| recorded.leaf_index);
+        // Findings about the batch come first.
+        let findings = recorded.len().saturating_sub(plan.new.len());
+        let places = recorded.iter().skip(findings).map(|one| one.leaf_index);
         let mut tx = self.inner.sql.write().await?;
         if let Some(fork) = &plan.fork {
             sqlx::query("DELETE FROM camera_journal WHERE device = ? AND seq >= ?")
@@ -263,7 +266,9 @@ impl Intake {
                 .execute(&mut *tx)
                 .await?;
         }
-        for record in plan.new.iter().filter_map(|index| records.get(*index)) {
+        let new = plan.new.iter().zip(places);
+        let new = new.filter_map(|(index, place)| Some((records.get(*index)?, place)));
+        for (record, place) in new {
             sqlx::query("INSERT OR REPLACE INTO camera_journal VALUES (?, ?, ?, ?)")
                 .bind(device)
                 .bind(record.seq.cast_signed())

@@ -22,9 +22,12 @@ mod genuine;
 pub(crate) mod index;
 mod journal;
 mod limits;
+pub(crate) mod neighbourhood;
 mod prefix_hash;
 pub(crate) mod quarantine;
 mod quota;
+mod receipts;
+mod recover;
 mod refusals;
 mod renew;
 pub(crate) mod scan;
@@ -43,7 +46,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use audit::{Actor, AuditSink as _, Event, Repeats};
-use error_report::Report;
 use evidence::digest::{Sha256, Sha256Digest};
 use evidence::receipt::{Receipt, Verdict};
 use pool::Pool;
@@ -54,6 +56,7 @@ use tokio::sync::Semaphore;
 pub(crate) use commits::Commits;
 pub(crate) use journal::Journals;
 pub use limits::Limits;
+pub(crate) use neighbourhood::Unlogged;
 pub use quota::{DiskRoom, Quota};
 pub(crate) use settling::Settling;
 pub use upload::UploadError;
@@ -66,6 +69,7 @@ use crate::keys::Keys;
 use crate::ledger::FollowedLog;
 use crate::metrics::Metrics;
 use crate::problem::Problem;
+use crate::repairs::Repairs;
 use crate::units::Units;
 use error::SettleError;
 use filing::{Filed, Filing, Receipted};
@@ -111,6 +115,10 @@ pub(crate) struct Inner {
     pub(crate) verified: Semaphore,
     /// Uploads being settled, and blocks that get their receipt.
     pub(crate) settling: Settling,
+    /// Accepted blocks that are written down and not in the log yet.
+    pub(crate) unlogged: Unlogged,
+    /// Rows of the index that are to be repaired or reported.
+    pub(crate) repairs: Repairs,
     /// Refused uploads that are counted rather than recorded.
     pub(crate) refusals: Mutex<Repeats>,
     /// What cameras write of themselves.
@@ -146,44 +154,6 @@ impl Intake {
         now: OffsetDateTime,
     ) -> Result<Vec<String>, store::StoreError> {
         set_aside::warnings(&self.inner.sql, now).await
-    }
-
-    /// Takes up what a crash interrupted: complete uploads, and blocks without a receipt.
-    ///
-    /// # Errors
-    /// Failures of the journal or index.
-    pub async fn recover(&self) -> Result<(), UploadError> {
-        for upload in self.inner.uploads.complete().await? {
-            tracing::info!(
-                upload = upload.id,
-                device = upload.device,
-                "taking up an upload"
-            );
-            self.settle_soon(upload);
-        }
-        for settled in index::without_receipt(&self.inner.sql).await? {
-            let intake = self.clone();
-            tokio::spawn(async move {
-                let reserved = intake.reserve(&settled.block).await;
-                // An upload of the same block that was taken up may have been quicker.
-                if intake.has_receipt(&settled).await.unwrap_or(false) {
-                    return;
-                }
-                match intake.is_genuine(&settled).await {
-                    Ok(true) => drop(intake.finish_soon(reserved, settled, true)),
-                    Ok(false) => tracing::error!(
-                        block = %settled.block,
-                        "the index has a block without a receipt that is not what the row says; it gets none"
-                    ),
-                    Err(error) => tracing::error!(
-                        block = %settled.block,
-                        error = %Report(&error),
-                        "a block without a receipt cannot be verified; the next start tries again"
-                    ),
-                }
-            });
-        }
-        Ok(())
     }
 
     /// Removes expired uploads that are not complete, and files that no upload owns; returns how
@@ -250,7 +220,7 @@ impl Intake {
                 return Ok(Outcome::Receipt(fresh.cms.clone()));
             }
         }
-        let outcome = index::outcome(&self.inner.sql, id, &device.0).await;
+        let outcome = self.settled_outcome(id, device).await;
         match outcome.map_err(|e| Problem::internal(&e))? {
             Some(Outcome::Receipt(cms)) => {
                 return Ok(Outcome::Receipt(self.current(cms, device).await?));
@@ -288,19 +258,6 @@ impl Intake {
         size.map_err(|e| Problem::internal(&e))
     }
 
-    /// The receipt of a block this device brought, if it is settled.
-    pub(crate) async fn receipt_of_block(
-        &self,
-        block: &str,
-        device: &Device,
-    ) -> Result<Option<Vec<u8>>, Problem> {
-        let receipt = index::receipt(&self.inner.sql, block, &device.0).await;
-        match receipt.map_err(|e| Problem::internal(&e))? {
-            Some(cms) => self.current(cms, device).await.map(Some),
-            None => Ok(None),
-        }
-    }
-
     async fn settle(&self, upload: &Upload) -> Result<Option<Fresh>, SettleError> {
         let Some(mut finishing) = self.file(upload).await? else {
             return Ok(None);
@@ -330,7 +287,7 @@ impl Intake {
             return self.discard(upload, "hash-mismatch").await.map(|()| None);
         }
         let reserved = self.reserve(&block).await;
-        match index::find(self.inner.sql.read(), &block).await? {
+        match self.settled_before(&block).await? {
             Some(known) if known.is_of(upload) => {
                 return self.repeat(upload, reserved, known).await;
             }
@@ -403,8 +360,12 @@ impl Intake {
         reserved: Reserved,
         known: Known,
     ) -> Result<Option<UnderWay>, SettleError> {
-        let block = known.settled.block.to_string();
-        index::close_upload(&self.inner.sql, upload, &block).await?;
+        let block = known.settled.block;
+        if known.receipt_missing {
+            index::remove_receipt(&self.inner.sql, &block).await?;
+            self.inner.repairs.note(block);
+        }
+        index::close_upload(&self.inner.sql, upload, &block.to_string()).await?;
         self.remove(upload);
         let missing = known.receipt_missing.then_some(known.settled);
         Ok(missing.map(|settled| self.finish_soon(reserved, settled, true)))
@@ -444,12 +405,6 @@ impl Intake {
         if let Err(error) = removed.map_err(io::Error::other).flatten() {
             tracing::warn!(%error, %object, "cannot remove a refused block from the archive");
         }
-    }
-
-    async fn has_receipt(&self, settled: &Settled) -> Result<bool, SettleError> {
-        let block = settled.block.to_string();
-        let receipt = index::receipt(&self.inner.sql, &block, &settled.device);
-        Ok(receipt.await?.is_some())
     }
 
     /// Audit event, receipt, second transaction.
@@ -498,6 +453,7 @@ impl Intake {
             cms: cms.clone(),
         };
         self.inner.commits.commit(receipted).await?;
+        self.inner.unlogged.remove(&settled.block);
         self.inner.metrics.count_block(accepted, settled.size);
         Ok(Some(Fresh {
             device: settled.device.clone(),

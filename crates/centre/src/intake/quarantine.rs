@@ -22,6 +22,7 @@ use store::{ObjectId, StoreError, sqlx};
 use time::OffsetDateTime;
 
 use super::error::SettleError;
+use super::neighbourhood::Place;
 use super::upload::Upload;
 use super::verify::{Exceptions, Refusal, Verified};
 use super::{Intake, index};
@@ -255,24 +256,20 @@ impl Intake {
 
     /// Counts what is there, and removes bytes that a crash left behind a decision.
     pub(crate) async fn open_quarantine(&self) -> Result<(), QuarantineError> {
-        let decided: Vec<String> = sqlx::query_scalar(
-            "SELECT block_sha256 FROM blocks WHERE verdict = 'rejected' OR
-                 (verdict = 'accepted' AND EXISTS (SELECT 1 FROM released r
-                  WHERE r.block_sha256 = blocks.block_sha256))",
-        )
-        .fetch_all(self.inner.sql.read())
-        .await?;
-        for block in decided {
-            // Only the log can say that the bytes may go: a row of the index is anybody's with the disk.
-            let is_over = |known: &Known| match known.verdict {
+        let mut last = None;
+        loop {
+            let blocks = self.inner.audit.ledger.after(last, 1000);
+            last = blocks.last().map(|known| known.block);
+            if last.is_none() {
+                break;
+            }
+            let decided = blocks.iter().filter(|known| match known.verdict {
                 Verdict::Accepted => known.is_released,
                 Verdict::Quarantined => false,
                 Verdict::Rejected => true,
-            };
-            if let Ok(hash) = block.parse::<Sha256Digest>()
-                && self.known(&hash).as_ref().is_some_and(is_over)
-            {
-                let object = ObjectId(*hash.as_bytes());
+            });
+            for known in decided {
+                let object = ObjectId(*known.block.as_bytes());
                 if self.inner.quarantine.contains(&object).unwrap_or(true) {
                     self.remove_from_quarantine(&object);
                 }
@@ -353,10 +350,8 @@ impl Intake {
         let manifest = &verified.manifest;
         let hash = Sha256Digest::of(&verified.manifest_bytes);
         let mut tx = self.inner.sql.write().await?;
-        let position = index::neighbourhood(&mut tx, manifest)
-            .await?
-            .classify(manifest, &hash);
-        match position {
+        let around = self.neighbourhood(&mut tx, manifest, &block).await?;
+        match around.state.classify(manifest, &hash) {
             Position::Fork { sequence } => return Err(refused(&Refusal::Fork(sequence))),
             Position::Duplicate => return Err(refused(&Refusal::Replay(manifest.sequence))),
             Position::Next | Position::Gap { .. } | Position::Late => {}
@@ -374,10 +369,6 @@ impl Intake {
         if changed.rows_affected() == 0 {
             return Err(QuarantineError::NotThere(waiting.block_sha256.clone()));
         }
-        sqlx::query("INSERT INTO released VALUES (?)")
-            .bind(&waiting.block_sha256)
-            .execute(&mut *tx)
-            .await?;
         index::insert_chain(&mut tx, manifest, &hash, &block).await?;
         let bytes = &verified.manifest_bytes;
         super::violation::insert(&mut tx, manifest, bytes, &block, &self.inner.units).await?;
@@ -393,6 +384,8 @@ impl Intake {
             return Err(error);
         }
         self.record(event).await?;
+        let place = Place::of(manifest, hash);
+        self.inner.unlogged.note(block, place);
         tx.commit().await?;
         Ok(index::Settled {
             block,

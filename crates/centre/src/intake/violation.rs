@@ -33,6 +33,23 @@ pub(crate) async fn insert(
 pub(crate) async fn replace(tx: &mut Tx, signed: &Signed, units: &Units) -> Result<(), StoreError> {
     let (manifest, block) = (&signed.manifest, &signed.known.block);
     let place = Place::of(tx, manifest, units).await?;
+    remove_row(tx, block).await?;
+    let (violation, bytes) = (&signed.violation, &signed.manifest_bytes);
+    insert_at(tx, &place, manifest, violation, bytes, block).await
+}
+
+/// Removes what the index has of a block's violation.
+pub(crate) async fn remove(tx: &mut Tx, block: &Sha256Digest) -> Result<(), StoreError> {
+    sqlx::query(
+        "DELETE FROM reviews WHERE violation = $1; DELETE FROM custody WHERE violation = $1",
+    )
+    .bind(violation_id(block))
+    .execute(&mut **tx)
+    .await?;
+    remove_row(tx, block).await
+}
+
+async fn remove_row(tx: &mut Tx, block: &Sha256Digest) -> Result<(), StoreError> {
     const FORMER: &str =
         "SELECT violation_group FROM violations WHERE id = $1 OR block_sha256 = $2";
     let former = format!(
@@ -47,8 +64,7 @@ pub(crate) async fn replace(tx: &mut Tx, signed: &Signed, units: &Units) -> Resu
         .bind(block.to_string())
         .execute(&mut **tx)
         .await?;
-    let (violation, bytes) = (&signed.violation, &signed.manifest_bytes);
-    insert_at(tx, &place, manifest, violation, bytes, block).await
+    Ok(())
 }
 
 async fn insert_at(

@@ -1,15 +1,18 @@
 //! Custody and decisions of a violation: the rows of the index if they are what the log has, else the log's own.
 
 use store::sqlx;
-use store::{Sql, StoreError};
+use store::{Sql, StoreError, readable_rows};
 
 use crate::ledger::{Decided, History, Known, Running, Step};
+
+type StepRow = (i64, String, String, i64, Option<i64>);
+type DecisionRow = (i64, String, String, String, String);
 
 /// The rows of the index about a violation; `None` if they are not those of the log.
 pub(crate) async fn copied(sql: &Sql, known: &Known) -> Result<Option<History>, StoreError> {
     let id = known.violation();
     let most = i64::try_from(known.head.count).unwrap_or(i64::MAX);
-    let rows: Vec<(i64, String, String, i64, Option<i64>)> = sqlx::query_as(
+    let rows = sqlx::query(
         "SELECT at, actor, action, log_index, count FROM custody
          WHERE violation = ? ORDER BY log_index <> ?, log_index LIMIT ?",
     )
@@ -19,6 +22,10 @@ pub(crate) async fn copied(sql: &Sql, known: &Known) -> Result<Option<History>, 
     .bind(most.saturating_add(1))
     .fetch_all(sql.read())
     .await?;
+    let (rows, unreadable) = readable_rows::<StepRow>(rows);
+    if !unreadable.is_empty() {
+        return Ok(None);
+    }
     let mut steps = Vec::with_capacity(rows.len());
     let mut running = Running::default();
     for (at, actor, action, log_index, count) in rows {
@@ -36,7 +43,9 @@ pub(crate) async fn copied(sql: &Sql, known: &Known) -> Result<Option<History>, 
     if running != known.head.steps {
         return Ok(None);
     }
-    let decisions = decisions(sql, &id).await?;
+    let Some(decisions) = decisions(sql, &id).await? else {
+        return Ok(None);
+    };
     let mut running = Running::default();
     for one in &decisions {
         running.add_decision(one);
@@ -45,13 +54,17 @@ pub(crate) async fn copied(sql: &Sql, known: &Known) -> Result<Option<History>, 
     Ok(is_same.then_some(History { steps, decisions }))
 }
 
-async fn decisions(sql: &Sql, id: &str) -> Result<Vec<Decided>, StoreError> {
-    let rows: Vec<(i64, String, String, String, String)> = sqlx::query_as(
+async fn decisions(sql: &Sql, id: &str) -> Result<Option<Vec<Decided>>, StoreError> {
+    let rows = sqlx::query(
         "SELECT at, uid, name, decision, reason FROM reviews WHERE violation = ? ORDER BY rowid",
     )
     .bind(id)
     .fetch_all(sql.read())
     .await?;
+    let (rows, unreadable) = readable_rows::<DecisionRow>(rows);
+    if !unreadable.is_empty() {
+        return Ok(None);
+    }
     let decided = |(at, uid, name, decision, reason)| Decided {
         at,
         uid,
@@ -59,5 +72,5 @@ async fn decisions(sql: &Sql, id: &str) -> Result<Vec<Decided>, StoreError> {
         decision,
         reason,
     };
-    Ok(rows.into_iter().map(decided).collect())
+    Ok(Some(rows.into_iter().map(decided).collect()))
 }

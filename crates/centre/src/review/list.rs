@@ -6,8 +6,8 @@
 
 use audit::Event;
 use centre_api::{Cursor, Filter, Page, Summary};
-use store::sqlx::{self, Sqlite};
-use store::{Sql, StoreError};
+use store::sqlx::{self, Row as _, Sqlite};
+use store::{Sql, StoreError, readable, readable_rows};
 use time::OffsetDateTime;
 
 use super::visible::{Group, Visible};
@@ -141,11 +141,12 @@ impl Row {
     /// The row of the violation `id`.
     pub(crate) async fn find(sql: &Sql, id: &str) -> Result<Option<Self>, StoreError> {
         let query = format!("{SUMMARY} WHERE v.id = ?");
-        let row: Option<SummaryRow> =
+        let row: Option<SummaryRow> = readable(
             sqlx::query_as::<Sqlite, _>(sqlx::AssertSqlSafe(query.as_str()))
                 .bind(id)
                 .fetch_optional(sql.read())
-                .await?;
+                .await,
+        )?;
         let Some(row) = row else {
             return Ok(None);
         };
@@ -247,6 +248,7 @@ pub(super) async fn list(
     filter: &Filter,
     visible: &Visible,
     derive: Derive<'_>,
+    unreadable: &(dyn Fn(&str) + Sync),
 ) -> Result<Page<Summary>, StoreError> {
     let range = Range::of(filter);
     let (mut rest, mut compared, mut rows) = (range, 0, Vec::new());
@@ -265,7 +267,7 @@ pub(super) async fn list(
         if let Some(last) = candidates.last() {
             rest = rest.beyond(*last);
         }
-        let found = fetch(sql, &candidates, filter.min_speed, visible).await?;
+        let found = fetch(sql, &candidates, filter.min_speed, visible, unreadable).await?;
         let derived = found
             .iter()
             .filter_map(|row| Some((row.position, derive(row)?)));
@@ -394,6 +396,7 @@ async fn fetch(
     positions: &[i64],
     min_speed: Option<u32>,
     visible: &Visible,
+    unreadable: &(dyn Fn(&str) + Sync),
 ) -> Result<Vec<Row>, StoreError> {
     if positions.is_empty() {
         return Ok(Vec::new());
@@ -402,11 +405,16 @@ async fn fetch(
         "{SUMMARY} JOIN json_each(?1) p ON p.value = v.position
          WHERE ?2 IS NULL OR v.speed_kmh >= ?2 ORDER BY p.key"
     );
-    let rows: Vec<SummaryRow> = sqlx::query_as::<Sqlite, _>(sqlx::AssertSqlSafe(query.as_str()))
+    let rows = sqlx::query::<Sqlite>(sqlx::AssertSqlSafe(query.as_str()))
         .bind(json(positions))
         .bind(min_speed.map(i64::from))
         .fetch_all(sql.read())
         .await?;
+    let (rows, others) = readable_rows::<SummaryRow>(rows);
+    for row in others {
+        let id: Vec<u8> = row.try_get_unchecked("id").unwrap_or_default();
+        unreadable(&String::from_utf8_lossy(&id));
+    }
     Ok(rows
         .into_iter()
         .filter_map(|row| Row::new(row, visible))

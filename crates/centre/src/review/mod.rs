@@ -142,7 +142,14 @@ impl Review {
         let _turn = self.shares.query(who.uid()).await;
         let visible = self.visible(who).await?;
         let derive = |row: &Row| self.derived(row);
-        let mut page = list::list(&self.parts.sql, filter, &visible, &derive).await?;
+        // It is missing from the page until it is repaired.
+        let unreadable = |id: &str| {
+            if let Some(known) = self.ledger().violation(id) {
+                self.parts.repairs.note(known.block);
+            }
+        };
+        let sql = &self.parts.sql;
+        let mut page = list::list(sql, filter, &visible, &derive, &unreadable).await?;
         // The query looks at unit and classification only; a rule may look at more.
         page.rows
             .retain(|row| may_view(&*self.parts.access, who, &resource(row)));
@@ -222,7 +229,7 @@ impl Review {
         self.permit(who, Action::CameraList, &Resource::system(), None)
             .await?;
         let _turn = self.shares.query(who.uid()).await;
-        Ok(crate::cameras::list(&self.parts.sql, &self.parts.units).await?)
+        Ok(crate::cameras::list(&self.parts.sql, self.ledger(), &self.parts.units).await?)
     }
 
     async fn resource(&self, id: &str) -> Result<Resource, ReviewError> {
@@ -233,12 +240,12 @@ impl Review {
     pub(super) async fn signed(&self, id: &str) -> Result<Signed, ReviewError> {
         let known = self.ledger().violation(id);
         let known = known.ok_or(ReviewError::NotFound("violation"))?;
-        let stored: Option<String> =
-            sqlx::query_scalar("SELECT manifest FROM violations WHERE id = ?")
+        let stored: Option<Vec<u8>> =
+            sqlx::query_scalar("SELECT CAST(manifest AS BLOB) FROM violations WHERE id = ?")
                 .bind(id)
                 .fetch_optional(self.parts.sql.read())
                 .await?;
-        let stored = stored.and_then(|text| Signed::new(known.clone(), text.into_bytes()));
+        let stored = stored.and_then(|bytes| Signed::new(known.clone(), bytes));
         match stored {
             Some(signed) => Ok(signed),
             None => self.read_archive(known).await,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use access::{Action, Context, PolicyDecisionPoint, Principal, Resource};
 use pki::clearance::Clearance;
 use store::sqlx::{self, Sqlite};
-use store::{Sql, StoreError};
+use store::{Sql, StoreError, readable, readable_rows};
 
 /// Violations of one unit, classification and state.
 #[derive(Clone, Debug)]
@@ -36,7 +36,9 @@ impl Visible {
         access: &dyn PolicyDecisionPoint,
         sql: &Sql,
     ) -> Result<Self, StoreError> {
-        let rows: Vec<Row> = sqlx::query_as(GROUPS).fetch_all(sql.read()).await?;
+        let rows = sqlx::query(GROUPS).fetch_all(sql.read()).await?;
+        // A group that cannot be read is nobody's until its violations are repaired.
+        let (rows, _) = readable_rows::<Row>(rows);
         let mut visible = Self {
             groups: BTreeMap::new(),
             hidden: 0,
@@ -93,10 +95,11 @@ impl Group {
     /// The group `id` of some violation.
     pub(super) async fn find(sql: &Sql, id: i64) -> Result<Option<Self>, StoreError> {
         let query = format!("{GROUPS} WHERE g.id = ?");
-        let row: Option<Row> = sqlx::query_as::<Sqlite, _>(sqlx::AssertSqlSafe(query.as_str()))
+        let row = sqlx::query_as::<Sqlite, Row>(sqlx::AssertSqlSafe(query.as_str()))
             .bind(id)
             .fetch_optional(sql.read())
-            .await?;
+            .await;
+        let row = readable(row)?;
         Ok(row.map(|row| Self::from_row(row).1))
     }
 

@@ -3,13 +3,16 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
+use std::sync::Arc;
 
+use audit::{Actor, AuditSink as _};
 use error_report::Report;
 use evidence::digest::{Sha256, Sha256Digest};
 use store::{ObjectId, Objects};
 
 use super::{BYTES, DAMAGED, Scrub};
 use crate::ledger::{Known, Verdict};
+use crate::whole;
 
 /// What is wrong with an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +68,10 @@ impl Scrub {
             Err(error) => Err(io::Error::other(error)),
         };
         match looked {
-            Ok(found) if found.len() == known.size => self.found_whole(&known.block),
+            Ok(found) if found.len() == known.size => {
+                self.found_whole(&known.block);
+                self.end_loss(&known.block).await;
+            }
             Ok(found) => {
                 let (found, expected) = (found.len(), known.size);
                 self.found(&known.block, Damage::Size { found, expected })
@@ -162,6 +168,29 @@ impl Scrub {
             .is_some_and(|damage| *damage != Damage::Hash)
         {
             progress.damaged.remove(block);
+        }
+    }
+
+    /// Records that a block is there again whose loss was accepted.
+    async fn end_loss(&self, block: &Sha256Digest) {
+        if !self.progress().accepted_losses.contains(block) {
+            return;
+        }
+        let (actor, reason) = (Actor::service("centre"), "the archive has the block again");
+        let events = whole::loss_events(whole::END_LOSS, &actor, reason, &[*block]);
+        let audit = Arc::clone(&self.parts.audit);
+        let recorded = self.parts.pool.run(move || audit.record_all(events)).await;
+        match recorded {
+            Ok(Ok(_)) => {
+                self.progress().accepted_losses.remove(block);
+            }
+            // The next round records it.
+            Ok(Err(error)) => {
+                tracing::error!(%block, error = %Report(&error), "the end of a loss is not recorded")
+            }
+            Err(error) => {
+                tracing::error!(%block, error = %Report(&error), "the end of a loss is not recorded")
+            }
         }
     }
 

@@ -1,11 +1,9 @@
 //! The index, made anew from archive, quarantine and log.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use audit::{Actor, AuditSink as _, Event, Logged, Outcome};
 use error_report::Report;
-use evidence::digest::Sha256Digest;
 use evidence::receipt::{Receipt, SCHEMA, Verdict as Given};
 use store::sqlx::sqlite::SqliteConnectOptions;
 use store::sqlx::{self, Connection as _, SqliteConnection};
@@ -15,7 +13,7 @@ use time::OffsetDateTime;
 use super::set_apart::write_set_apart;
 use super::{Opened, Scrub, ScrubError};
 use crate::clock::from_millis;
-use crate::ledger::{Histories, Known, RECEIVED_AT, Verdict};
+use crate::ledger::{Histories, Known, Verdict};
 use crate::review::Signed;
 use crate::schema;
 
@@ -91,12 +89,6 @@ impl Scrub {
             let mut tx = self.parts.sql.write().await?;
             self.write(&mut tx, &known, &opened, &history, &receipt)
                 .await?;
-            if known.is_released {
-                sqlx::query("INSERT INTO released VALUES (?)")
-                    .bind(known.block.to_string())
-                    .execute(&mut *tx)
-                    .await?;
-            }
             tx.commit().await?;
             rebuilt.accepted += 1;
         }
@@ -112,58 +104,41 @@ impl Scrub {
         let Some(former) = former else {
             return Ok(None);
         };
-        let stored: Option<String> =
-            sqlx::query_scalar("SELECT manifest FROM violations WHERE id = ?")
+        let stored =
+            sqlx::query_scalar("SELECT CAST(manifest AS BLOB) FROM violations WHERE id = ?")
                 .bind(known.violation())
                 .fetch_optional(former.read())
-                .await?;
-        let signed = stored.and_then(|text| Signed::new(known.clone(), text.into_bytes()));
+                .await;
+        let stored: Option<Vec<u8>> = stored.unwrap_or_else(|error| {
+            // The archive has it too.
+            tracing::warn!(block = %known.block, %error, "the former index cannot be read");
+            None
+        });
+        let signed = stored.and_then(|bytes| Signed::new(known.clone(), bytes));
         Ok(signed.map(|signed| Opened {
             manifest: signed.manifest.clone(),
             signed: Some(signed),
         }))
     }
 
-    /// Writes the blocks that were set apart, and those that they contradict, from their events.
+    /// Writes the blocks that were set apart.
     async fn rebuild_set_apart(&self) -> Result<u64, ScrubError> {
-        let events = self
-            .events("\"action\":\"evidence.quarantine\"", |event| {
-                event.action == "evidence.quarantine"
-            })
-            .await?;
-        let mut newest: BTreeMap<Sha256Digest, (u64, Event)> = BTreeMap::new();
-        for (index, event) in events {
-            let block = event.resource.strip_prefix("block/");
-            if let Some(block) = block.and_then(|block| block.parse().ok()) {
-                newest.insert(block, (index, event));
+        let (mut count, mut last) = (0, None);
+        loop {
+            let blocks = self.parts.audit.ledger.after(last, BATCH);
+            last = blocks.last().map(|known| known.block);
+            if last.is_none() {
+                return Ok(count);
             }
-        }
-        let mut count = 0;
-        for (block, (_, event)) in newest {
-            let Some(known) = self.parts.audit.ledger.block(&block) else {
-                continue;
-            };
-            let mut tx = self.parts.sql.write().await?;
-            if known.verdict != Verdict::Accepted {
-                let receipt = self.refusal(&known)?;
-                write_set_apart(&mut tx, &known, &receipt).await?;
+            let set_apart = blocks.iter();
+            for known in set_apart.filter(|known| known.verdict != Verdict::Accepted) {
+                let receipt = self.refusal(known)?;
+                let mut tx = self.parts.sql.write().await?;
+                write_set_apart(&mut tx, known, &receipt).await?;
+                tx.commit().await?;
                 count += 1;
             }
-            let number = |name: &str| event.details.get(name).and_then(serde_json::Value::as_i64);
-            let first = event.details.get("disputed_block");
-            if let Some(first) = first.and_then(serde_json::Value::as_str) {
-                sqlx::query("INSERT INTO forks VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING")
-                    .bind(&event.actor.id)
-                    .bind(number("sequence").unwrap_or_default())
-                    .bind(first)
-                    .bind(block.to_string())
-                    .bind(number(RECEIVED_AT).unwrap_or(known.received_at))
-                    .execute(&mut *tx)
-                    .await?;
-            }
-            tx.commit().await?;
         }
-        Ok(count)
     }
 
     /// Signs the receipt of a block that was set apart.
@@ -190,7 +165,7 @@ impl Scrub {
     async fn rebuild_journals(&self) -> Result<(), ScrubError> {
         let events = self
             .events("\"resource\":\"camera/", |event| {
-                event.action.starts_with("camera.")
+                event.action.starts_with("camera.") || event.action == audit::JOURNAL_REFUSED
             })
             .await?;
         let mut tx = self.parts.sql.write().await?;

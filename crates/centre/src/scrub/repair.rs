@@ -1,10 +1,9 @@
 //! Rows of the index about one block, compared with manifest and log, and written anew from them.
 
-use evidence::cms;
 use evidence::manifest::Manifest;
 use evidence::receipt::{Receipt, SCHEMA, Verdict as Given};
-use store::StoreError;
 use store::sqlx::{self, Sqlite, Transaction};
+use store::{StoreError, readable};
 use time::OffsetDateTime;
 
 use super::set_apart::write_set_apart;
@@ -12,6 +11,7 @@ use super::{Opened, Scrub, ScrubError};
 use crate::clock::from_millis;
 use crate::intake::{index, violation};
 use crate::ledger::{History, Known, Verdict};
+use crate::receipts::is_receipt_of;
 use crate::review::{Row, Signed, copied, insert_decision, insert_step};
 use crate::search;
 
@@ -27,27 +27,47 @@ type BlockRow = (
     Option<String>,
     Option<i64>,
     Option<Vec<u8>>,
+    String,
+    Option<i64>,
+    i64,
 );
 
 impl Scrub {
     /// Tells if the rows about a block say what manifest and log say.
     pub(super) async fn rows_fit(&self, known: &Known) -> Result<bool, ScrubError> {
         let sql = &self.parts.sql;
-        let row: Option<BlockRow> = sqlx::query_as(
-            "SELECT device, size, verdict, manifest_sha256, log_index, receipt FROM blocks
+        let row = sqlx::query_as::<_, BlockRow>(
+            "SELECT device, size, verdict, manifest_sha256, log_index, receipt, reason, sequence,
+                received_at FROM blocks
              WHERE block_sha256 = ?",
         )
         .bind(known.block.to_string())
         .fetch_optional(sql.read())
-        .await?;
+        .await;
+        let row = readable(row)?;
         if known.verdict != Verdict::Accepted {
-            return Ok(row.is_some_and(|(device, size, verdict, ..)| {
+            return Ok(row.is_some_and(|row| {
+                let (device, size, verdict, _, _, receipt, reason, _, received_at) = row;
                 *known.device == device
                     && known.size == size.unsigned_abs()
                     && verdict == known.verdict.as_str()
+                    && *known.reason == reason
+                    && is_time_of(received_at, known)
+                    && receipt.is_some_and(|receipt| is_receipt_of(&receipt, known))
             }));
         }
-        let Some((device, size, verdict, manifest, log_index, receipt)) = row else {
+        let Some((
+            device,
+            size,
+            verdict,
+            manifest,
+            log_index,
+            receipt,
+            reason,
+            sequence,
+            received_at,
+        )) = row
+        else {
             return Ok(false);
         };
         let is_same = *known.device == device
@@ -55,38 +75,88 @@ impl Scrub {
             && verdict == known.verdict.as_str()
             && manifest == known.manifest.map(|hash| hash.to_string())
             && log_index.map(i64::unsigned_abs) == Some(known.log_index)
+            && (known.sequence.is_none() || sequence.map(i64::unsigned_abs) == known.sequence)
+            && reason.is_empty()
+            && is_time_of(received_at, known)
             && receipt.is_some_and(|receipt| is_receipt_of(&receipt, known));
         if !is_same {
             return Ok(false);
         }
         let Some(row) = Row::find(sql, &known.violation()).await? else {
             // It may be a notice.
-            return Ok(self.manifest(known).await?.signed.is_none());
+            let opened = self.manifest(known).await?;
+            return Ok(opened.signed.is_none()
+                && self.is_chained(known, &opened.manifest).await?
+                && self.is_declared(known, &opened.manifest).await?);
         };
         let Some(signed) = Signed::new(known.clone(), row.manifest.clone().into_bytes()) else {
             return Ok(false);
         };
         let derived = signed.summary(&self.parts.audit.ledger, &self.parts.units);
         Ok(row.says(&derived)
-            && self.is_chained(&signed).await?
+            && self.is_copied(&signed).await?
+            && self.is_chained(known, &signed.manifest).await?
             && self.is_searchable(&row).await?
             && copied(sql, known).await?.is_some())
     }
 
-    async fn is_chained(&self, signed: &Signed) -> Result<bool, StoreError> {
-        let manifest = &signed.manifest;
-        let link: Option<(String, String, String)> = sqlx::query_as(
+    async fn is_chained(&self, known: &Known, manifest: &Manifest) -> Result<bool, StoreError> {
+        let link = sqlx::query_as::<_, (String, String, String)>(
             "SELECT manifest_sha256, previous, block_sha256 FROM chain
              WHERE device = ? AND sequence = ?",
         )
         .bind(&manifest.device)
         .bind(manifest.sequence.cast_signed())
         .fetch_optional(self.parts.sql.read())
-        .await?;
-        let known = &signed.known;
+        .await;
+        let link = readable(link)?;
         let hash = known.manifest.unwrap_or_default().to_string();
         let expected = (hash, manifest.previous.to_string(), known.block.to_string());
         Ok(link == Some(expected))
+    }
+
+    /// Tells if the index has the numbers that a notice declares lost. Of several notices about one number, one counts.
+    async fn is_declared(&self, known: &Known, manifest: &Manifest) -> Result<bool, StoreError> {
+        for dropped in manifest.notice.iter().flat_map(|notice| &notice.dropped) {
+            let stored = sqlx::query_as::<_, (String, String, Option<String>)>(
+                "SELECT manifest_sha256, reason, notice FROM dropped WHERE device = ? AND sequence = ?",
+            )
+            .bind(&manifest.device)
+            .bind(dropped.sequence.cast_signed())
+            .fetch_optional(self.parts.sql.read())
+            .await;
+            let stored = readable(stored)?;
+            let Some((hash, reason, Some(notice))) = stored else {
+                return Ok(false);
+            };
+            let is_own = notice == known.block.to_string();
+            let is_same = hash == dropped.manifest_sha256.to_string()
+                && serde_json::to_value(dropped.reason).is_ok_and(|said| said == reason.as_str());
+            if is_own && !is_same {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Tells if the columns that no list shows are those of the manifest.
+    async fn is_copied(&self, signed: &Signed) -> Result<bool, StoreError> {
+        type Columns = (String, i64, i64, i64, Option<i64>);
+        let columns = sqlx::query_as::<_, Columns>(
+            "SELECT block_sha256, sequence, latitude, longitude, lane FROM violations WHERE id = ?",
+        )
+        .bind(signed.known.violation())
+        .fetch_optional(self.parts.sql.read())
+        .await;
+        let place = &signed.violation.place;
+        let expected = (
+            signed.known.block.to_string(),
+            signed.manifest.sequence.cast_signed(),
+            i64::from(place.latitude_microdeg),
+            i64::from(place.longitude_microdeg),
+            signed.violation.lane.map(i64::from),
+        );
+        Ok(readable(columns)? == Some(expected))
     }
 
     async fn is_searchable(&self, row: &Row) -> Result<bool, StoreError> {
@@ -172,17 +242,12 @@ impl Scrub {
         receipt: &[u8],
     ) -> Result<(), StoreError> {
         write_block(tx, known, &opened.manifest, receipt).await?;
-        index::insert_dropped(tx, &opened.manifest).await?;
+        index::insert_dropped(tx, &opened.manifest, &known.block).await?;
         let Some(signed) = &opened.signed else {
             return Ok(());
         };
         let id = known.violation();
-        for rows in [
-            "DELETE FROM reviews WHERE violation = ?",
-            "DELETE FROM custody WHERE violation = ?",
-        ] {
-            sqlx::query(rows).bind(&id).execute(&mut **tx).await?;
-        }
+        violation::remove(tx, &known.block).await?;
         violation::replace(tx, signed, &self.parts.units).await?;
         for step in &history.steps {
             insert_step(tx, &id, step).await?;
@@ -196,8 +261,10 @@ impl Scrub {
     /// Looks for rows of blocks that the log does not know.
     pub(super) async fn look_for_unknown(&self) -> Result<(), ScrubError> {
         let last = self.progress().row.clone();
-        let rows: Vec<String> = sqlx::query_scalar(
-            "SELECT block_sha256 FROM blocks WHERE block_sha256 > ? ORDER BY block_sha256 LIMIT ?",
+        // As bytes: a name may be no text.
+        let rows: Vec<Vec<u8>> = sqlx::query_scalar(
+            "SELECT CAST(block_sha256 AS BLOB) FROM blocks WHERE block_sha256 > CAST(? AS TEXT)
+             ORDER BY block_sha256 LIMIT ?",
         )
         .bind(last)
         .bind(ROWS)
@@ -208,12 +275,13 @@ impl Scrub {
             let end = rows.last().cloned().unwrap_or_default();
             // Names between the rows are not there any more.
             let start = std::mem::replace(&mut progress.row, end.clone());
-            let is_in_part = |name: &String| *name > start && (end.is_empty() || *name <= end);
+            let is_in_part = |name: &Vec<u8>| *name > start && (end.is_empty() || *name <= end);
             progress
                 .unknown
                 .retain(|name| !is_in_part(name) || rows.contains(name));
         }
-        for name in rows {
+        for bytes in rows {
+            let name = name_of(&bytes);
             let block = name.parse().ok();
             let is_known = block.is_some_and(|block| {
                 self.parts.audit.ledger.block(&block).is_some()
@@ -222,11 +290,9 @@ impl Scrub {
             let is_new = {
                 let mut progress = self.progress();
                 if is_known {
-                    progress.unknown.remove(&name);
+                    progress.unknown.remove(&bytes);
                 }
-                !is_known
-                    && progress.unknown.len() < UNKNOWN
-                    && progress.unknown.insert(name.clone())
+                !is_known && progress.unknown.len() < UNKNOWN && progress.unknown.insert(bytes)
             };
             if is_new {
                 tracing::error!(
@@ -245,19 +311,16 @@ impl Scrub {
     }
 }
 
-/// Tells if a stored receipt is signed and says what the log says.
-fn is_receipt_of(stored: &[u8], known: &Known) -> bool {
-    let verified = cms::parse_signed_data(stored).and_then(|message| message.verify());
-    let receipt = verified
-        .ok()
-        .and_then(|verified| Receipt::parse(&verified.content).ok());
-    receipt.is_some_and(|receipt| {
-        receipt.block_sha256 == known.block
-            && receipt.size == known.size
-            && receipt.manifest_sha256 == known.manifest
-            && receipt.log_index == known.log_index
-            && receipt.verdict == Given::Accepted
-    })
+/// Tells if a row's time of arrival is that of the log. Events of earlier versions have their own time instead, which is later by
+/// the seconds that a block waited, or by a repetition after a crash.
+fn is_time_of(received_at: i64, known: &Known) -> bool {
+    const MOST: u64 = 24 * 3600 * 1000;
+    received_at.abs_diff(known.received_at) <= MOST
+}
+
+/// A name of the index as text; what is no text is escaped.
+pub(super) fn name_of(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).escape_debug().to_string()
 }
 
 async fn write_block(
@@ -279,8 +342,8 @@ async fn write_block(
         "INSERT INTO blocks (block_sha256, device, size, received_at, verdict, reason, sequence,
             manifest_sha256, log_index, receipt)
          VALUES ($1, $2, $3, $4, 'accepted', '', $5, $6, $7, $8)
-         ON CONFLICT (block_sha256) DO UPDATE SET device = $2, size = $3, verdict = 'accepted',
-            reason = '', sequence = $5, manifest_sha256 = $6, log_index = $7, receipt = $8",
+         ON CONFLICT (block_sha256) DO UPDATE SET device = $2, size = $3, received_at = $4,
+            verdict = 'accepted', reason = '', sequence = $5, manifest_sha256 = $6, log_index = $7, receipt = $8",
     )
     .bind(&block)
     .bind(&*known.device)

@@ -52,6 +52,7 @@ pub(crate) const SCHEMA: &[store::Migration] = &[
     version(6),
     version(7),
     version(8),
+    version(9),
 ];
 
 const fn version(version: i64) -> store::Migration {
@@ -177,12 +178,18 @@ async fn receipt_of_a_revoked_signer_is_signed_again() {
         centre,
         world,
         folder,
-        ..
+        sink,
     } = site;
     drop(centre);
     let mut world = Arc::into_inner(world).unwrap();
     world.replace_receipts();
-    let site = Site::open(Arc::new(world), folder, Options::default()).await;
+    // The log says which block the receipt is of.
+    let options = Options {
+        audit: Some(sink.clone() as Arc<dyn AuditSink>),
+        ..Options::default()
+    };
+    let site = Site::open(Arc::new(world), folder, options).await;
+    let site = Site { sink, ..site };
     let path = format!("/intake/v1/blocks/{}/receipt", block.hash());
     let request = tus("GET", &path, CAMERA).body(Body::empty()).unwrap();
     let by_block = site.intake(request).await.body;

@@ -4,6 +4,8 @@ use audit::journal::{Journal, JournalOptions};
 use audit::{Actor, Event, Outcome};
 use axum::body::Body;
 use http::{Request, StatusCode};
+use store::sqlx::sqlite::SqliteConnectOptions;
+use store::sqlx::{Connection as _, SqliteConnection, query_scalar};
 use time::{Duration, OffsetDateTime};
 
 use crate::site::{Site, tus};
@@ -52,6 +54,43 @@ async fn bad_record_is_marked_and_the_camera_is_answered_as_for_good_ones() {
     let malformed = site.intake(post(b"{}".to_vec())).await;
     assert_eq!(malformed.status, StatusCode::BAD_REQUEST);
     assert_eq!(malformed.code(), "journal-malformed");
+}
+
+/// The numbers of a journal in the index.
+async fn numbers(site: &Site) -> Vec<String> {
+    let file = site.folder.path().join("centre.sqlite");
+    let options = SqliteConnectOptions::new().filename(file);
+    let mut index = SqliteConnection::connect_with(&options).await.unwrap();
+    let rows = query_scalar(
+        "SELECT concat_ws('|', device, seq, leaf_sha256, log_index) FROM camera_journal ORDER BY 1",
+    );
+    let rows = rows.fetch_all(&mut index).await.unwrap();
+    index.close().await.unwrap();
+    rows
+}
+
+#[tokio::test]
+async fn rebuilt_index_has_every_number_of_a_journal() {
+    let site = Site::new().await;
+    let answer = site.intake(post(batch())).await;
+    assert_eq!(answer.status, StatusCode::OK);
+    let before = numbers(&site).await;
+    assert_eq!(before.len(), 3);
+    for record in &before {
+        let index = record.rsplit('|').next().unwrap().parse().unwrap();
+        let event = audit::AuditSink::event(&*site.sink, index)
+            .unwrap()
+            .unwrap();
+        let hash = event.details["journal_sha256"].as_str().unwrap();
+        assert!(record.contains(hash), "{record}");
+    }
+    let options = crate::site::Options {
+        audit: Some(site.sink.clone()),
+        ..crate::site::Options::default()
+    };
+    let setup = crate::site::setup(&site.world, &site.folder, options);
+    centre::Centre::rebuild_index(setup).await.unwrap();
+    assert_eq!(numbers(&site).await, before);
 }
 
 #[tokio::test]

@@ -1,6 +1,5 @@
 //! `cordon evidence rebuild-index` and `accept-loss`: index and archive of a stopped site.
 
-use audit::{Event, Outcome as EventOutcome};
 use serde_json::json;
 use time::OffsetDateTime;
 
@@ -39,18 +38,11 @@ pub(crate) fn accept_loss(args: &AcceptLoss, json: bool) -> Outcome {
     let sink = site::role(&log, "centre")?;
     let missing = centre::lost_blocks(&data.join("centre"), sink);
     let missing = missing.or_hint("cannot compare the archive with the log", HINT)?;
-    let event = Event::new(
-        now,
-        console::this_process(),
-        centre::ACCEPT_LOSS,
-        "archive",
-        EventOutcome::Ok,
-    )
-    .with_reason(&args.reason)
-    .with_detail("missing", missing);
-    let recorded = site::role(&log, "site")?.record(event);
+    let events = centre::accepted_loss(&console::this_process(), &args.reason, &missing);
+    let recorded = site::role(&log, "site")?.record_all(events);
     recorded.or_hint("the event cannot be recorded", "make room on the disk")?;
     last_checkpoint::write(data, &log)?;
+    let missing = missing.len();
     let value = json!({ "accepted": true, "missing": missing });
     let text = format!("the loss of {missing} blocks is recorded; the site may go on without them");
     print(json, &value, &text)

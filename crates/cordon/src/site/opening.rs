@@ -14,19 +14,19 @@ use pool::{Pool, Share};
 use registry::{
     AuthorityId, AuthorityRecord, ListedPerson, Passphrases, PersonLookup, Registry, RegistryError,
 };
-use store::ClockFloor;
+use store::{ClockFloor, StoreError};
 use time::OffsetDateTime;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::files;
 use super::{
-    Site, algorithm, newest_log_index, open_audit, private, registry_settings, renew_authorities,
-    role,
+    Site, algorithm, newest_log_index, newest_log_index_if_readable, open_audit, private,
+    registry_settings, renew_authorities, role,
 };
 use crate::cli::SiteArgs;
 use crate::config::Config;
 use crate::credentials::Credentials;
-use crate::databases::{CHANGED, is_foreign};
+use crate::databases::{CHANGED, INDEX_CHANGED, is_foreign};
 use crate::failure::{OrHint as _, Outcome};
 use crate::last_checkpoint;
 use crate::registration::subject_of;
@@ -89,7 +89,7 @@ impl Site {
         let audit = open_audit(&data, &secret, &config.site.log_origin)?;
         let kept = last_checkpoint::check(&data, &audit)?;
         let file = data.join("directory.sqlite");
-        check_relied_on(&data, &file, &audit).await?;
+        check_relied_on(&data, &file, &audit, rebuilds).await?;
         last_checkpoint::begin(&data, &audit, kept, now)?;
         crate::settings::record_changes(&data, &config, &audit, now)?;
         let registry = open_registry(&data, &config, &secret, &audit, &clock, now).await?;
@@ -194,6 +194,10 @@ fn opened<T>(centre: Result<T, SetupError>) -> Outcome<T> {
             "bring back the newest archive; where no copy is left, `cordon evidence accept-loss --data DIR --reason TEXT` \
              lets the site go on without it"
         }
+        Err(SetupError::Compare(_)) => INDEX_CHANGED,
+        Err(SetupError::Index { source, .. }) if !matches!(source, StoreError::TooNew { .. }) => {
+            INDEX_CHANGED
+        }
         _ => "check the data folder and its disk",
     };
     centre.or_hint("cannot open the acquisition centre", hint)
@@ -201,12 +205,22 @@ fn opened<T>(centre: Result<T, SetupError>) -> Outcome<T> {
 
 /// Holds the size of the log against what index, registry and directory rely on, before anything is recorded: whatever they have
 /// was recorded before, and the events of a start that is refused would make a log that was removed look as if it had begun.
-async fn check_relied_on(data: &Path, directory: &Path, audit: &SharedLog) -> Outcome {
+async fn check_relied_on(
+    data: &Path,
+    directory: &Path,
+    audit: &SharedLog,
+    rebuilds: bool,
+) -> Outcome {
     let view = audit
         .view()
         .or_hint("the audit log", "see `cordon audit verify`")?;
     let check = |newest, who| last_checkpoint::check_index(data, &view, newest, who);
-    check(newest_log_index(data).await?, "the centre's index")?;
+    // An index that is made again may be damaged.
+    let newest = match rebuilds {
+        true => newest_log_index_if_readable(data).await,
+        false => newest_log_index(data).await?,
+    };
+    check(newest, "the centre's index")?;
     let issued = Registry::has_issued(data).await.or_hint(
         "cannot read registry.sqlite",
         "check the data folder and its disk",
