@@ -1,0 +1,185 @@
+//! Blocks on their way into the archive, quarantine, reviews, and checks of the archive.
+
+use crate::macros::{events, family};
+use crate::{Recorded as _, Subject};
+
+pub(crate) const SUBJECT: Subject = Subject {
+    name: "Evidence",
+    about: "The centre records these about blocks, violations, quarantine, the archive and its index.",
+    events: &[
+        Received::ENTRIES,
+        Quarantined::ENTRIES,
+        Reviewed::ENTRIES,
+        ViewsRefused::ENTRIES,
+        Examined::ENTRIES,
+        Proposed::ENTRIES,
+        Confirmed::ENTRIES,
+        Withdrawn::ENTRIES,
+        Released::ENTRIES,
+        Rejected::ENTRIES,
+        Discarded::ENTRIES,
+        ReceiptReissued::ENTRIES,
+        UploadRefused::ENTRIES,
+        Damage::ENTRIES,
+        IndexRebuilt::ENTRIES,
+        LossAccepted::ENTRIES,
+        JournalSilent::ENTRIES,
+    ],
+};
+
+events! {
+    /// The centre accepted a block. It is the first event of the violation's custody record.
+    Received = "evidence.receive" on ["block/"] ends [Ok] Routine CREATE with [Origin, Custody]
+    {
+        /// Size of the block in bytes.
+        size: Option<u64> = "size",
+        /// Arrival of the last byte, in milliseconds since the Unix epoch.
+        received_at: Option<i64> = "received_at",
+        /// Number in the camera's chain.
+        sequence: Option<u64> = "sequence",
+        /// SHA-256 of the manifest.
+        manifest_sha256: Option<String> = "manifest_sha256",
+        /// First missing number before this block.
+        missing_from: Option<u64> = "missing_from",
+        /// Last missing number before this block.
+        missing_to: Option<u64> = "missing_to",
+        /// Expiry of the signer's certificate, in seconds since the Unix epoch, if the block arrived after it.
+        signer_expired: Option<i64> = "signer_expired",
+        /// The event was recorded before, and a crash or a failure separated it from its effect.
+        repeated: Option<bool> = "repeated",
+    }
+
+    /// A block failed a check and is in quarantine. The reason names the check.
+    Quarantined = "evidence.quarantine" on ["block/"] ends [Fail] Alert FINDING with [Origin]
+    {
+        /// Size of the block in bytes.
+        size: Option<u64> = "size",
+        /// Arrival of the last byte, in milliseconds since the Unix epoch.
+        received_at: Option<i64> = "received_at",
+        /// Number in the camera's chain.
+        sequence: Option<u64> = "sequence",
+        /// SHA-256 of the manifest.
+        manifest_sha256: Option<String> = "manifest_sha256",
+        /// First missing number before this block.
+        missing_from: Option<u64> = "missing_from",
+        /// Last missing number before this block.
+        missing_to: Option<u64> = "missing_to",
+        /// Expiry of the signer's certificate, in seconds since the Unix epoch, if the block arrived after it.
+        signer_expired: Option<i64> = "signer_expired",
+        /// Accepted block that claims the same number.
+        disputed_block: Option<String> = "disputed_block",
+        /// The event was recorded before, and a crash or a failure separated it from its effect.
+        repeated: Option<bool> = "repeated",
+    }
+
+    /// A person accepted or rejected a violation. The event is the decision.
+    Reviewed = "evidence.decide" on ["violation/"] ends [Ok, Deny] Review UPDATE with [Origin, Custody]
+    {
+        /// `accepted` or `rejected`.
+        decision: String = "decision",
+    }
+
+    /// More denials of the same cause than are recorded one by one.
+    ViewsRefused = "evidence.refuse" on ["violations"] ends [Deny] Review FINDING with [Repeated]
+    {}
+
+    /// A person had a block in quarantine verified again.
+    Examined = "evidence.examine" on ["block/"] ends [Permit] Review READ with [Permission]
+    {}
+
+    /// A person proposed the release or destruction of a block in quarantine.
+    Proposed = "quarantine.propose" on ["block/"] ends [Permit] Review UPDATE with [Permission, SetApart]
+    {
+        /// `release` or `destroy`.
+        act: String = "act",
+        /// Checks that a release waives, with commas between.
+        exceptions: Option<String> = "exceptions",
+    }
+
+    /// A second person confirmed a proposed destruction.
+    Confirmed = "quarantine.confirm" on ["block/"] ends [Permit] Review UPDATE with [Permission, SetApart]
+    {
+        /// User id of the person who proposed it.
+        proposed_by: Option<String> = "proposed_by" personal,
+    }
+
+    /// A person withdrew a proposal.
+    Withdrawn = "quarantine.withdraw" on ["block/"] ends [Permit] Review UPDATE with [Permission, SetApart]
+    {
+        /// `release` or `destroy`.
+        act: Option<String> = "act",
+        /// User id of the person who proposed it.
+        proposed_by: Option<String> = "proposed_by" personal,
+    }
+
+    /// Two people released a block from quarantine.
+    Released = "evidence.release" on ["block/"] ends [Permit] Review UPDATE with [Permission, SetApart]
+    {
+        /// User id of the person who proposed it.
+        proposed_by: Option<String> = "proposed_by" personal,
+        /// Checks that the release waives, with commas between.
+        exceptions: Option<String> = "exceptions",
+    }
+
+    /// A block in quarantine was destroyed, after two people agreed and the waiting time was over.
+    Rejected = "evidence.reject" on ["block/"] ends [Permit] Review DELETE with [Permission, SetApart]
+    {
+        /// User id of the person who proposed it.
+        proposed_by: Option<String> = "proposed_by" personal,
+        /// User id of the person who confirmed it.
+        confirmed_by: Option<String> = "confirmed_by" personal,
+    }
+
+    /// The centre discarded an upload that cannot be completed.
+    Discarded = "intake.discard" on ["upload/"] ends [Fail] Review DELETE with [Origin]
+    {}
+
+    /// The centre signed the receipt of a block again.
+    ReceiptReissued = "intake.receipt-again" on ["block/"] ends [Ok] Routine CREATE with []
+    {}
+
+    /// The centre refused an upload. The reason is the code of the refusal.
+    UploadRefused = "intake.refuse" on ["intake"] ends [Deny] Review FINDING with [Repeated]
+    {}
+
+    /// The index was built again from the log and the archive.
+    IndexRebuilt = "evidence.rebuild-index" on ["index"] ends [Ok] Review UPDATE with []
+    {
+        /// Accepted blocks in the new index.
+        accepted: u64 = "accepted",
+        /// Blocks in quarantine in the new index.
+        set_apart: u64 = "set_apart",
+        /// Blocks that the log names and the archive lacks.
+        lost: u64 = "lost",
+    }
+
+    /// A person let the site start although blocks of the archive are lost.
+    LossAccepted = "evidence.accept-loss" on ["archive"] ends [Ok] Alert FINDING with []
+    {
+        /// Number of lost blocks.
+        missing: Option<u64> = "missing",
+    }
+
+    /// A journal sent no record for longer than it may.
+    JournalSilent = "journal.silent" on ["camera/", "tunnel/", "gateway/", "gateway"] ends [Fail] Alert FINDING with []
+    {
+        /// Time of the newest record, in seconds since the Unix epoch.
+        since: i64 = "since",
+        /// Newest contact of the device, in seconds since the Unix epoch.
+        contact: Option<i64> = "contact",
+    }
+}
+
+family! {
+    /// The centre found damage.
+    Damage: DamageKind {
+        /// The archived file of a block is damaged or missing.
+        Archive = "evidence.archive-damage",
+        /// Rows of the index contradicted the log and were repaired.
+        IndexRepaired = "evidence.index-repair",
+        /// The index has a row that the log does not know.
+        IndexUnknown = "evidence.index-unknown",
+    }
+    on ["index/"] ends [Fail] Alert FINDING with []
+    {}
+}
