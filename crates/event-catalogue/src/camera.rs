@@ -91,7 +91,7 @@ events! {
     SetAside = "camera.set-aside" on ["camera/"] ends [Fail, Ok] Alert FINDING with [Origin, Shipped, Repeated]
     {
         /// Number of sources.
-        count: i64 = "count",
+        count: u64 = "count",
         /// Time of the oldest one, in seconds since the Unix epoch.
         since: Option<i64> = "since",
     }

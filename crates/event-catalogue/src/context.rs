@@ -5,6 +5,17 @@ use serde_json::Value;
 
 use crate::macros::details;
 
+impl Registry {
+    /// The context of an act that carries out `request`.
+    #[must_use]
+    pub fn of_request(request: Option<String>) -> Self {
+        Self {
+            request,
+            ..Self::default()
+        }
+    }
+}
+
 details! {
     /// Address of the client.
     Origin {
@@ -28,6 +39,26 @@ details! {
         address: Option<String> = "address" personal,
         /// Account of the operating system that gave the command.
         console: Option<String> = "console" personal,
+    }
+
+    /// A block that arrived.
+    Block {
+        /// Size in bytes.
+        size: Option<u64> = "size",
+        /// Arrival of the last byte, in milliseconds since the Unix epoch.
+        received_at: Option<i64> = "received_at",
+        /// Number in the camera's chain.
+        sequence: Option<u64> = "sequence",
+        /// SHA-256 of the manifest.
+        manifest_sha256: Option<String> = "manifest_sha256",
+        /// First missing number before this block.
+        missing_from: Option<u64> = "missing_from",
+        /// Last missing number before this block.
+        missing_to: Option<u64> = "missing_to",
+        /// Expiry of the signer's certificate, in seconds since the Unix epoch, if the block arrived after it.
+        signer_expired: Option<i64> = "signer_expired",
+        /// The event was recorded before, and a crash or a failure separated it from its effect.
+        repeated: Option<bool> = "repeated",
     }
 
     /// Position in a violation's custody record; `docs/formats.md` describes the chain.

@@ -104,7 +104,7 @@ impl Detail for Value {
 }
 
 /// Text that keeps its line breaks, such as a file that was approved.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Document(pub String);
 
 impl Detail for Document {

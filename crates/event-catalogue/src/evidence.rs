@@ -29,47 +29,14 @@ pub(crate) const SUBJECT: Subject = Subject {
 
 events! {
     /// The centre accepted a block. It is the first event of the violation's custody record.
-    Received = "evidence.receive" on ["block/"] ends [Ok] Routine CREATE with [Origin, Custody]
-    {
-        /// Size of the block in bytes.
-        size: Option<u64> = "size",
-        /// Arrival of the last byte, in milliseconds since the Unix epoch.
-        received_at: Option<i64> = "received_at",
-        /// Number in the camera's chain.
-        sequence: Option<u64> = "sequence",
-        /// SHA-256 of the manifest.
-        manifest_sha256: Option<String> = "manifest_sha256",
-        /// First missing number before this block.
-        missing_from: Option<u64> = "missing_from",
-        /// Last missing number before this block.
-        missing_to: Option<u64> = "missing_to",
-        /// Expiry of the signer's certificate, in seconds since the Unix epoch, if the block arrived after it.
-        signer_expired: Option<i64> = "signer_expired",
-        /// The event was recorded before, and a crash or a failure separated it from its effect.
-        repeated: Option<bool> = "repeated",
-    }
+    Received = "evidence.receive" on ["block/"] ends [Ok] Routine CREATE with [Block, Origin, Custody]
+    {}
 
     /// A block failed a check and is in quarantine. The reason names the check.
-    Quarantined = "evidence.quarantine" on ["block/"] ends [Fail] Alert FINDING with [Origin]
+    Quarantined = "evidence.quarantine" on ["block/"] ends [Fail] Alert FINDING with [Block, Origin]
     {
-        /// Size of the block in bytes.
-        size: Option<u64> = "size",
-        /// Arrival of the last byte, in milliseconds since the Unix epoch.
-        received_at: Option<i64> = "received_at",
-        /// Number in the camera's chain.
-        sequence: Option<u64> = "sequence",
-        /// SHA-256 of the manifest.
-        manifest_sha256: Option<String> = "manifest_sha256",
-        /// First missing number before this block.
-        missing_from: Option<u64> = "missing_from",
-        /// Last missing number before this block.
-        missing_to: Option<u64> = "missing_to",
-        /// Expiry of the signer's certificate, in seconds since the Unix epoch, if the block arrived after it.
-        signer_expired: Option<i64> = "signer_expired",
         /// Accepted block that claims the same number.
         disputed_block: Option<String> = "disputed_block",
-        /// The event was recorded before, and a crash or a failure separated it from its effect.
-        repeated: Option<bool> = "repeated",
     }
 
     /// A person accepted or rejected a violation. The event is the decision.

@@ -57,6 +57,13 @@ pub fn entry_of(event: &Event) -> Option<&'static Entry> {
     entries().find(|entry| entry.action == event.action && entry.outcomes.contains(&event.outcome))
 }
 
+/// The text that a canonical event with this action contains. Canonical JSON has one spelling, so a reader that looks for it misses
+/// no event.
+#[must_use]
+pub fn action_text(action: &str) -> String {
+    format!("\"action\":\"{action}\"")
+}
+
 /// Details that several events share.
 pub trait Details: Sized {
     const FIELDS: &'static [Field];

@@ -29,7 +29,7 @@ macro_rules! details {
         $name:ident { $( $(#[doc = $told:expr])+ $field:ident : $type:ty = $key:tt $($personal:ident)? ),* $(,)? }
     )*) => {$(
         $(#[doc = $about])+
-        #[derive(Clone, Debug, PartialEq, Eq)]
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct $name { $( $(#[doc = $told])+ pub $field: $type ),* }
 
         impl $name {
@@ -85,7 +85,7 @@ macro_rules! events {
         { $( $(#[doc = $told:expr])+ $field:ident : $type:ty = $key:tt $($personal:ident)? ),* $(,)? }
     )*) => {$(
         $(#[doc = $about])+
-        #[derive(Clone, Debug, PartialEq, Eq)]
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct $name { $( $(#[doc = $told])+ pub $field: $type ),* }
 
         impl $name {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use audit::{Actor, Event, Outcome};
 use event_catalogue::camera::Started;
-use event_catalogue::context::{Custody, Origin};
+use event_catalogue::context::{Block, Custody, Origin};
 use event_catalogue::detail::Kind;
 use event_catalogue::evidence::{Received, Reviewed};
 use event_catalogue::request::{Step, Stepped};
@@ -100,8 +100,8 @@ fn mistyped_optional_field_counts_as_missing() {
     )
     .with_detail("size", "large")
     .with_detail("custody_count", 1_u64);
-    let received = Received::from_event(&event).unwrap();
-    assert_eq!((received.size, received.received_at), (None, None));
+    let block = Block::of(&event).unwrap();
+    assert_eq!((block.size, block.received_at), (None, None));
     assert_eq!(Custody::of(&event).unwrap().count, Some(1));
     assert_eq!(Origin::of(&event), Some(Origin { address: None }));
 }
