@@ -61,7 +61,6 @@ pub use review::{
 pub use scrub::{EVERY as SCRUB_EVERY, Rebuilt, Scrub, ScrubError};
 pub use silence::{GATEWAY as GATEWAY_JOURNAL, SilenceError, SilentJournal};
 pub use units::Units;
-pub use whole::ACCEPT_LOSS;
 
 /// Everything the centre needs from outside.
 pub struct Setup {

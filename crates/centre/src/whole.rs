@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 
 use audit::{AuditSink, Logged};
+use event_catalogue::evidence::LossAccepted;
+use event_catalogue::{Recorded as _, action_text};
 use evidence::digest::Sha256Digest;
 use evidence::receipt;
 use pki::path::{Purpose, TrustStore};
@@ -13,9 +15,6 @@ use crate::ledger::{FollowedLog, Verdict};
 use crate::units::Units;
 use crate::{SetupError, search};
 
-/// Action of the event by which a person lets the site go on without blocks that the archive lost; its detail `missing` says how
-/// many.
-pub const ACCEPT_LOSS: &str = "evidence.accept-loss";
 /// Blocks that the archive may lack in any case, and the share of the accepted ones. Our choice: single damaged objects are alarms
 /// of a running site; more than these are a folder that was lost or put back to an older state.
 const FEW: u64 = 16;
@@ -30,7 +29,7 @@ pub(crate) async fn adopt_receipts(
     trust: &TrustStore,
 ) -> Result<(), SetupError> {
     let mut is_lost = false;
-    let loss = format!("\"action\":\"{}\"", audit::rows::LOSS);
+    let loss = action_text(audit::rows::LOSS);
     let wanted = |text: &str| text.contains(&loss);
     let read = audit.read_on(0, &wanted, &mut |logged: Logged| {
         is_lost |= logged.is_loss()
@@ -231,16 +230,14 @@ pub(crate) fn lost(archive: &Objects, audit: &FollowedLog) -> u64 {
 /// The largest number of lost blocks with which a person lets the site go on.
 fn accepted_loss(audit: &FollowedLog) -> Result<u64, SetupError> {
     let mut most = 0;
-    let action = format!("\"action\":\"{ACCEPT_LOSS}\"");
+    let action = action_text(LossAccepted::ACTION);
     let wanted = |text: &str| text.contains(&action);
     let mut each = |logged: Logged| {
         let event = &logged.event;
-        let missing = event
-            .details
-            .get("missing")
-            .and_then(serde_json::Value::as_u64);
-        if event.role == "site" && event.action == ACCEPT_LOSS {
-            most = missing.unwrap_or_default().max(most);
+        if event.role == "site"
+            && let Some(accepted) = LossAccepted::from_event(event)
+        {
+            most = accepted.missing.unwrap_or_default().max(most);
         }
     };
     let read = audit.read_on(0, &wanted, &mut each);

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Read as _};
 
 use error_report::Report;
+use event_catalogue::evidence::DamageKind;
 use evidence::digest::{Sha256, Sha256Digest};
 use store::{ObjectId, Objects};
 
@@ -145,7 +146,7 @@ impl Scrub {
         let reason = damage.to_string();
         tracing::error!(%block, reason, "the file of a block is damaged");
         let name = block.to_string();
-        let recorded = self.record("evidence.archive-damage", &name, &reason).await;
+        let recorded = self.record(DamageKind::Archive, &name, &reason).await;
         if let Err(error) = recorded {
             // It is reported again.
             self.progress().damaged.remove(block);

@@ -3,8 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use audit::{Actor, AuditSink as _, Event, Logged, Outcome};
+use audit::{Actor, AuditSink as _, Event, Logged};
 use error_report::Report;
+use event_catalogue::camera::{JournalFork, PREFIX};
+use event_catalogue::context::{Block, Shipped};
+use event_catalogue::evidence::{IndexRebuilt, Quarantined};
+use event_catalogue::{Details as _, Recorded as _, action_text};
 use evidence::digest::Sha256Digest;
 use evidence::receipt::{Receipt, SCHEMA, Verdict as Given};
 use store::sqlx::sqlite::SqliteConnectOptions;
@@ -15,7 +19,7 @@ use time::OffsetDateTime;
 use super::set_apart::write_set_apart;
 use super::{Opened, Scrub, ScrubError};
 use crate::clock::from_millis;
-use crate::ledger::{Histories, Known, RECEIVED_AT, Verdict};
+use crate::ledger::{Histories, Known, Verdict};
 use crate::review::Signed;
 use crate::schema;
 
@@ -127,9 +131,7 @@ impl Scrub {
     /// Writes the blocks that were set apart, and those that they contradict, from their events.
     async fn rebuild_set_apart(&self) -> Result<u64, ScrubError> {
         let events = self
-            .events("\"action\":\"evidence.quarantine\"", |event| {
-                event.action == "evidence.quarantine"
-            })
+            .events(action_text(Quarantined::ACTION), Quarantined::is)
             .await?;
         let mut newest: BTreeMap<Sha256Digest, (u64, Event)> = BTreeMap::new();
         for (index, event) in events {
@@ -149,15 +151,17 @@ impl Scrub {
                 write_set_apart(&mut tx, &known, &receipt).await?;
                 count += 1;
             }
-            let number = |name: &str| event.details.get(name).and_then(serde_json::Value::as_i64);
-            let first = event.details.get("disputed_block");
-            if let Some(first) = first.and_then(serde_json::Value::as_str) {
+            let quarantined = Quarantined::from_event(&event);
+            if let Some(first) = quarantined.and_then(|event| event.disputed_block) {
+                let block_of = Block::of(&event);
+                let sequence = block_of.as_ref().and_then(|block| block.sequence);
+                let received_at = block_of.and_then(|block| block.received_at);
                 sqlx::query("INSERT INTO forks VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING")
                     .bind(&event.actor.id)
-                    .bind(number("sequence").unwrap_or_default())
+                    .bind(sequence.unwrap_or_default().cast_signed())
                     .bind(first)
                     .bind(block.to_string())
-                    .bind(number(RECEIVED_AT).unwrap_or(known.received_at))
+                    .bind(received_at.unwrap_or(known.received_at))
                     .execute(&mut *tx)
                     .await?;
             }
@@ -189,25 +193,30 @@ impl Scrub {
     /// Writes which records of cameras the log has.
     async fn rebuild_journals(&self) -> Result<(), ScrubError> {
         let events = self
-            .events("\"resource\":\"camera/", |event| {
-                event.action.starts_with("camera.")
+            .events("\"resource\":\"camera/".to_owned(), |event| {
+                event.action.starts_with(PREFIX)
             })
             .await?;
         let mut tx = self.parts.sql.write().await?;
         for (index, event) in events {
-            let seq = event.details.get("journal_seq");
-            let Some(seq) = seq.and_then(serde_json::Value::as_i64) else {
+            let Some(shipped) = Shipped::of(&event) else {
                 continue;
             };
-            if event.action == "camera.journal-fork" {
+            let Some(seq) = shipped
+                .journal_seq
+                .as_ref()
+                .and_then(serde_json::Value::as_i64)
+            else {
+                continue;
+            };
+            if JournalFork::is(&event) {
                 sqlx::query("DELETE FROM camera_journal WHERE device = ? AND seq >= ?")
                     .bind(&event.actor.id)
                     .bind(seq)
                     .execute(&mut *tx)
                     .await?;
             }
-            let hash = event.details.get("journal_sha256");
-            if let Some(hash) = hash.and_then(serde_json::Value::as_str) {
+            if let Some(hash) = shipped.journal_sha256 {
                 sqlx::query("INSERT OR REPLACE INTO camera_journal VALUES (?, ?, ?, ?)")
                     .bind(&event.actor.id)
                     .bind(seq)
@@ -223,13 +232,13 @@ impl Scrub {
     /// The centre's own events that have `part` in their text and are `wanted`.
     async fn events(
         &self,
-        part: &'static str,
+        part: String,
         wanted: fn(&Event) -> bool,
     ) -> Result<Vec<(u64, Event)>, ScrubError> {
         let audit = self.parts.audit.clone();
         let read = move || {
             let mut found = Vec::new();
-            let has_part = |text: &str| text.contains(part);
+            let has_part = |text: &str| text.contains(&part);
             audit.read_on(0, &has_part, &mut |logged: Logged| {
                 if logged.is_own && wanted(&logged.event) {
                     found.push((logged.index, logged.event));
@@ -244,10 +253,12 @@ impl Scrub {
     pub(crate) async fn record_rebuild(&self, rebuilt: &Rebuilt) -> Result<(), ScrubError> {
         let now = OffsetDateTime::now_utc();
         let actor = Actor::service("centre");
-        let event = Event::new(now, actor, "evidence.rebuild-index", "index", Outcome::Ok)
-            .with_detail("accepted", rebuilt.accepted)
-            .with_detail("set_apart", rebuilt.set_apart)
-            .with_detail("lost", rebuilt.lost.len() as u64);
+        let event = IndexRebuilt {
+            accepted: rebuilt.accepted,
+            set_apart: rebuilt.set_apart,
+            lost: rebuilt.lost.len() as u64,
+        };
+        let event = event.into_event(now, actor, "index");
         let audit = self.parts.audit.clone();
         self.parts.pool.run(move || audit.record(event)).await??;
         Ok(())

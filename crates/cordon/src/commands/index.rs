@@ -1,6 +1,7 @@
 //! `cordon evidence rebuild-index` and `accept-loss`: index and archive of a stopped site.
 
-use audit::{Event, Outcome as EventOutcome};
+use event_catalogue::Recorded as _;
+use event_catalogue::evidence::LossAccepted;
 use serde_json::json;
 use time::OffsetDateTime;
 
@@ -39,15 +40,12 @@ pub(crate) fn accept_loss(args: &AcceptLoss, json: bool) -> Outcome {
     let sink = site::role(&log, "centre")?;
     let missing = centre::lost_blocks(&data.join("centre"), sink);
     let missing = missing.or_hint("cannot compare the archive with the log", HINT)?;
-    let event = Event::new(
-        now,
-        console::this_process(),
-        centre::ACCEPT_LOSS,
-        "archive",
-        EventOutcome::Ok,
-    )
-    .with_reason(&args.reason)
-    .with_detail("missing", missing);
+    let accepted = LossAccepted {
+        missing: Some(missing),
+    };
+    let event = accepted
+        .into_event(now, console::this_process(), "archive")
+        .with_reason(&args.reason);
     let recorded = site::role(&log, "site")?.record(event);
     recorded.or_hint("the event cannot be recorded", "make room on the disk")?;
     last_checkpoint::write(data, &log)?;
