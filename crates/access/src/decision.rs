@@ -1,6 +1,8 @@
 //! The answer to a request.
 
 use audit::{Actor, Event, Outcome};
+use event_catalogue::Details as _;
+use event_catalogue::context::Permission;
 use time::OffsetDateTime;
 
 use crate::{Action, Context, Principal, Resource};
@@ -48,17 +50,14 @@ impl Decision {
         };
         let actor = Actor::user(who.uid(), who.name());
         let event = Event::new(at, actor, action.name(), resource.to_string(), outcome)
-            .with_policies(self.determining.iter().cloned())
-            .with_detail("clearance", who.clearance().level())
-            .with_detail("login", who.credential().to_string());
-        let event = match who.address() {
-            Some(address) => event.with_detail("address", address.to_string()),
-            None => event,
+            .with_policies(self.determining.iter().cloned());
+        let permission = Permission {
+            clearance: who.clearance().level().into(),
+            login: who.credential().to_string(),
+            address: who.address().map(|address| address.to_string()),
+            console: who.unix_user().map(str::to_owned),
         };
-        let event = match who.unix_user() {
-            Some(user) => event.with_detail("console", user),
-            None => event,
-        };
+        let event = permission.add_to(event);
         if self.reasons.is_empty() {
             event
         } else {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use event_catalogue::decision::Act;
 use pki::clearance::Clearance;
 
 /// An act that the access rules decide about.
@@ -83,31 +84,32 @@ impl Action {
     /// The action's name in rules and in the audit log.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::EvidenceList => "evidence.list",
-            Self::EvidenceView => "evidence.view",
-            Self::EvidenceOpenMedium => "evidence.open-medium",
-            Self::EvidenceReview => "evidence.review",
-            Self::EvidenceExport => "evidence.export",
-            Self::QuarantineList => "quarantine.list",
-            Self::QuarantineExamine => "quarantine.examine",
-            Self::QuarantineDecide => "quarantine.decide",
-            Self::CameraList => "camera.list",
-            Self::AuditRead => "audit.read",
-            Self::SiteRead => "site.read",
-            Self::RegistryRead => "registry.read",
-            Self::DeviceEnrol => "device.enrol",
-            Self::DeviceChange => "device.change",
-            Self::PersonCertify => "person.certify",
-            Self::PersonChange => "person.change",
-            Self::ProfilePut => "profile.put",
-            Self::AuthorityChange => "authority.change",
-            Self::RegistryRequest => "registry.request",
-            Self::RegistryApply => "registry.apply",
-            Self::DirectoryRead => "directory.read",
-            Self::DirectoryWrite => "directory.write",
-            Self::GatewayReport => "gateway.report",
-        }
+        let act = match self {
+            Self::EvidenceList => Act::EvidenceList,
+            Self::EvidenceView => Act::EvidenceView,
+            Self::EvidenceOpenMedium => Act::EvidenceOpenMedium,
+            Self::EvidenceReview => Act::EvidenceReview,
+            Self::EvidenceExport => Act::EvidenceExport,
+            Self::QuarantineList => Act::QuarantineList,
+            Self::QuarantineExamine => Act::QuarantineExamine,
+            Self::QuarantineDecide => Act::QuarantineDecide,
+            Self::CameraList => Act::CameraList,
+            Self::AuditRead => Act::AuditRead,
+            Self::SiteRead => Act::SiteRead,
+            Self::RegistryRead => Act::RegistryRead,
+            Self::DeviceEnrol => Act::DeviceEnrol,
+            Self::DeviceChange => Act::DeviceChange,
+            Self::PersonCertify => Act::PersonCertify,
+            Self::PersonChange => Act::PersonChange,
+            Self::ProfilePut => Act::ProfilePut,
+            Self::AuthorityChange => Act::AuthorityChange,
+            Self::RegistryRequest => Act::RegistryRequest,
+            Self::RegistryApply => Act::RegistryApply,
+            Self::DirectoryRead => Act::DirectoryRead,
+            Self::DirectoryWrite => Act::DirectoryWrite,
+            Self::GatewayReport => Act::GatewayReport,
+        };
+        act.action()
     }
 
     /// Tells whether the action only shows lists and states of the system.

@@ -19,7 +19,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use audit::journal::{Journal, JournalError, JournalOptions};
-use audit::{Actor, Event, MAX_SHIPPED_BYTES, Outcome, RepeatBounds, Repeats};
+use audit::{Actor, Event, MAX_SHIPPED_BYTES, RepeatBounds, Repeats};
+use event_catalogue::camera::{
+    ClockMoved, Commanded, JournalDamaged, JournalLost, Lifecycle, SettingsChanged, Started, Step,
+};
+use event_catalogue::context::Repeated;
+use event_catalogue::{Details as _, Recorded};
 use evidence::digest::{Sha256, Sha256Digest};
 use pki::file;
 use time::OffsetDateTime;
@@ -33,6 +38,7 @@ mod shipping;
 mod stall;
 mod told;
 
+pub use event_catalogue::camera::Command;
 pub(crate) use shipping::ship;
 pub use stall::Stall;
 
@@ -163,9 +169,8 @@ fn user() -> String {
     }
 }
 
-fn event(device: &str, action: &str, outcome: Outcome, now: OffsetDateTime) -> Event {
-    let resource = format!("camera/{device}");
-    Event::new(now, Actor::device(device), action, resource, outcome)
+fn about(device: &str, what: impl Recorded, now: OffsetDateTime) -> Event {
+    what.into_event(now, Actor::device(device), format!("camera/{device}"))
 }
 
 fn shortened(reason: &str) -> &str {
@@ -236,24 +241,20 @@ impl CameraJournal {
 
     /// Has an event written soon; never waits.
     pub(crate) fn note(&self, happened: &CameraEvent, now: OffsetDateTime) {
-        let Some((action, outcome, reason, details)) = told::told(happened) else {
+        let Some(mut event) = told::told(happened, &self.device, now) else {
             return;
         };
-        let mut event = event(&self.device, action, outcome, now);
-        if let Some(reason) = reason {
-            event = event.with_reason(shortened(&reason));
-        }
-        for (name, value) in details {
-            event = event.with_detail(name, value);
-        }
         let repeats = self.repeats.lock();
         let more = repeats
             .unwrap_or_else(PoisonError::into_inner)
-            .note(action, Instant::now());
+            .note(&event.action, Instant::now());
         match more {
             None => return,
             Some(0) => {}
-            Some(more) => event = event.with_detail("not_recorded", more),
+            Some(more) => {
+                let not_recorded = Some(more);
+                event = Repeated { not_recorded }.add_to(event);
+            }
         }
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         if queue
@@ -287,7 +288,7 @@ impl CameraJournal {
             let _ = writer.join();
         }
         let mut journal = self.shared.journal();
-        let stop = event(&self.device, "camera.stop", Outcome::Ok, now);
+        let stop = about(&self.device, Lifecycle { kind: Step::Stop }, now);
         if let Err(error) = journal.reopen().and_then(|()| journal.append(stop)) {
             tracing::error!(%error, "the end of the agent is not in the journal");
         }
@@ -309,28 +310,33 @@ fn starting(
     let mut events = Vec::new();
     if damaged {
         let text = "the former journal is damaged and set aside";
-        events.push(event(device, "camera.journal-damaged", Outcome::Fail, now).with_reason(text));
+        let damaged = JournalDamaged {
+            missing_from: None,
+            missing_to: None,
+        };
+        events.push(about(device, damaged, now).with_reason(text));
     }
     let hash = settings_hash(config).to_string();
-    let start = event(device, "camera.start", Outcome::Ok, now)
-        .with_detail("by", user())
-        .with_detail("version", env!("CARGO_PKG_VERSION"))
-        .with_detail("settings_sha256", hash.clone());
-    events.push(start);
+    let started = Started {
+        by: user(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        settings_sha256: hash.clone(),
+    };
+    events.push(about(device, started, now));
     let before = fs::read_to_string(folder.join(SETTINGS)).ok();
     if let Some(before) = before.filter(|before| *before != hash) {
-        let changed = event(device, "camera.settings", Outcome::Ok, now)
-            .with_detail("old_sha256", shortened(&before))
-            .with_detail("new_sha256", hash);
-        events.push(changed);
+        let changed = SettingsChanged {
+            old_sha256: shortened(&before).to_owned(),
+            new_sha256: hash,
+        };
+        events.push(about(device, changed, now));
     }
     if let Some(last) = newest_time(journal)
         && now < last - crate::clock::JUMP
     {
-        let back = event(device, "camera.clock", Outcome::Fail, now)
-            .with_reason("the clock went back while the agent did not run")
-            .with_detail("seconds", (now - last).whole_seconds());
-        events.push(back);
+        let seconds = (now - last).whole_seconds();
+        let back = about(device, ClockMoved { seconds }, now);
+        events.push(back.with_reason("the clock went back while the agent did not run"));
     }
     events
 }
@@ -371,7 +377,7 @@ fn write(inner: &Inner, device: &str, folder: &Path, waiting: &Receiver<Event>) 
         }
         if events.is_empty() && last_event.elapsed() >= ALIVE {
             let now = OffsetDateTime::now_utc();
-            events.push(event(device, "camera.alive", Outcome::Ok, now));
+            events.push(about(device, Lifecycle { kind: Step::Alive }, now));
         }
         if !events.is_empty() {
             last_event = Instant::now();
@@ -393,8 +399,7 @@ fn append(inner: &Inner, device: &str, mut events: Vec<Event>, tries: u32) -> bo
     let lost = inner.lost.swap(0, Ordering::Relaxed);
     if lost > 0 {
         let now = OffsetDateTime::now_utc();
-        let more = event(device, "camera.journal-lost", Outcome::Fail, now);
-        events.push(more.with_detail("count", lost));
+        events.push(about(device, JournalLost { count: lost }, now));
     }
     let events = fitted(events);
     for attempt in 0..tries {
@@ -428,14 +433,17 @@ fn append(inner: &Inner, device: &str, mut events: Vec<Event>, tries: u32) -> bo
 /// [`JournalUnusable`]; the command is then not to be carried out.
 pub fn record_command(
     config: &Config,
-    action: &'static str,
+    kind: Command,
     subject: &str,
     now: OffsetDateTime,
 ) -> Result<(), JournalUnusable> {
     let folder = folder(&config.spool.folder);
-    let command = event(&config.identity.device, action, Outcome::Ok, now)
-        .with_detail("by", user())
-        .with_detail("subject", shortened(subject));
+    let commanded = Commanded {
+        kind,
+        by: user(),
+        subject: shortened(subject).to_owned(),
+    };
+    let command = about(&config.identity.device, commanded, now);
     match open(&folder) {
         Ok((mut journal, _)) => Ok(journal.append(command).map(drop)?),
         Err(JournalError::Locked(_)) => {

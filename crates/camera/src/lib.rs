@@ -50,7 +50,7 @@ pub use config::{
 pub use enrol::EnrolError;
 pub use events::{CameraEvent, EventSink, NoEvents};
 pub use identity::{Identity, IdentityError};
-pub use journal::{JournalUnusable, Stall, record_command};
+pub use journal::{Command, JournalUnusable, Stall, record_command};
 pub use log::Contradiction;
 pub use metrics::{BearerSnapshot, Metrics, Snapshot};
 pub use set_aside::{SetAside, Summary, give_back, list as list_set_aside};

@@ -6,8 +6,10 @@
 
 use std::sync::Arc;
 
-use audit::{Actor, AuditError, AuditSink as _, Event, Outcome};
+use audit::{Actor, AuditError, AuditSink as _};
 use error_report::Report;
+use event_catalogue::Recorded as _;
+use event_catalogue::evidence::IndexChanged;
 use pool::Pool;
 use store::{Guard, StoreError};
 use time::OffsetDateTime;
@@ -75,7 +77,8 @@ impl IndexGuard {
         };
         if error.is_foreign() {
             let (now, actor) = (OffsetDateTime::now_utc(), Actor::service("centre"));
-            let event = Event::new(now, actor, "evidence.index-changed", "index", Outcome::Fail)
+            let event = IndexChanged {}
+                .into_event(now, actor, "index")
                 .with_reason(Report(&error).to_string());
             let audit = Arc::clone(&self.audit);
             self.pool.run(move || audit.record(event)).await??;

@@ -17,17 +17,18 @@ use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use audit::{Event, Outcome};
+use event_catalogue::context::Block;
+use event_catalogue::evidence::{Quarantined, Received, Rejected, Released};
+use event_catalogue::{Details as _, Recorded as _};
 use evidence::digest::Sha256Digest;
 use evidence::receipt::Receipt;
 
 pub(crate) use follow::FollowedLog;
 pub(crate) use history::{Histories, History};
-pub(crate) use record::{
-    COUNT, Decided, EARLIER, PREVIOUS, RECEIVED_AT, RecordHead, Running, Step,
-};
+pub(crate) use record::{Decided, RecordHead, Running, Step};
 
 use crate::clock::millis;
-use record::{Record, number, received_at, text};
+use record::{Record, received_at};
 
 /// State of a block by the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -281,18 +282,20 @@ impl Facts {
         }
         let is_accepted = |entry: &Entry| entry.verdict == Verdict::Accepted;
         match event.action.as_str() {
-            "evidence.receive" if event.outcome == Outcome::Ok => {
+            Received::ACTION if event.outcome == Outcome::Ok => {
                 // The record continues from the event that its second one names.
                 let known = self.blocks.get(&block);
                 if known.is_some_and(|entry| is_accepted(entry) && entry.record.head().count > 1) {
                     return;
                 }
-                let manifest = text(event, "manifest_sha256").and_then(|hash| hash.parse().ok());
+                let manifest = Block::of(event).and_then(|block| block.manifest_sha256);
+                let manifest = manifest.and_then(|hash| hash.parse().ok());
                 self.insert(block, Verdict::Accepted, index, event, manifest);
             }
-            "evidence.quarantine" if !self.blocks.get(&block).is_some_and(is_accepted) => {
+            Quarantined::ACTION if !self.blocks.get(&block).is_some_and(is_accepted) => {
                 self.insert(block, Verdict::Quarantined, index, event, None);
-                let first = text(event, "disputed_block");
+                let quarantined = Quarantined::from_event(event);
+                let first = quarantined.and_then(|event| event.disputed_block);
                 if first.is_some() {
                     let device = self.name(&event.actor.id);
                     self.forks.entry(device).or_default().insert(block);
@@ -305,12 +308,12 @@ impl Facts {
                     }
                 }
             }
-            "evidence.release" => {
+            Released::ACTION => {
                 if let Some(entry) = self.blocks.get_mut(&block) {
                     entry.is_released = true;
                 }
             }
-            "evidence.reject" => {
+            Rejected::ACTION => {
                 if let Some(entry) = self.blocks.get_mut(&block)
                     && !is_accepted(entry)
                 {
@@ -332,14 +335,16 @@ impl Facts {
         let device = self.name(&event.actor.id);
         let reason = self.name(event.reason.as_deref().unwrap_or_default());
         let entry = Entry {
-            size: number(event, "size").unwrap_or_default(),
+            size: Block::of(event)
+                .and_then(|block| block.size)
+                .unwrap_or_default(),
             record: Record::begin(index, event),
             device,
             verdict,
             log_index: index,
             received_at: received_at(event),
             manifest,
-            sequence: number(event, "sequence"),
+            sequence: Block::of(event).and_then(|block| block.sequence),
             reason,
             is_adopted: false,
             is_released: self

@@ -38,6 +38,7 @@ use access::PolicyDecisionPoint;
 use audit::{Actor, AuditSink, Event};
 use axum::Router;
 use durable::SharedDisk;
+use event_catalogue::evidence::LossKind;
 use evidence::digest::Sha256Digest;
 use pki::path::TrustStore;
 use pool::{Pool, Share};
@@ -65,7 +66,6 @@ pub use review::{
 pub use scrub::{EVERY as SCRUB_EVERY, Rebuilt, Scrub, ScrubError};
 pub use silence::{GATEWAY as GATEWAY_JOURNAL, SilenceError, SilentJournal};
 pub use units::Units;
-pub use whole::ACCEPT_LOSS;
 
 /// Everything the centre needs from outside.
 pub struct Setup {
@@ -201,7 +201,7 @@ pub fn lost_blocks(
 /// The events by which a person accepts the loss of exactly these blocks. They are of the role `site`.
 #[must_use]
 pub fn accepted_loss(actor: &Actor, reason: &str, blocks: &[Sha256Digest]) -> Vec<Event> {
-    whole::loss_events(ACCEPT_LOSS, actor, reason, blocks)
+    whole::loss_events(LossKind::Accepted, actor, reason, blocks)
 }
 
 /// What is compared before the centre runs.

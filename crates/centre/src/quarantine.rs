@@ -17,9 +17,11 @@ use std::time::Duration;
 
 use access::{Action, Context, PolicyDecisionPoint, Principal, Resource};
 use audit::{AuditError, AuditSink, Event, Logged};
+use event_catalogue::context::SetApart;
+use event_catalogue::evidence::{self as event, Examined, Proposed, Rejected, Released, Withdrawn};
+use event_catalogue::{Details as _, Recorded, action_text};
 use pki::clearance::Clearance;
 use serde::Serialize;
-use serde_json::Value;
 use time::OffsetDateTime;
 
 use crate::intake::Intake;
@@ -29,15 +31,8 @@ use crate::units::Units;
 /// Time between the second person's word and the earliest destruction, unless configured: a weekend.
 pub const DESTRUCTION_DELAY: Duration = Duration::from_hours(72);
 
-/// Actions of the events about proposals; all begin alike, and no other event does.
-const PROPOSE: &str = "quarantine.propose";
-const CONFIRM: &str = "quarantine.confirm";
-const WITHDRAW: &str = "quarantine.withdraw";
-/// The event by which a block came into quarantine: what was proposed before says nothing.
-const ARRIVED: &str = "evidence.quarantine";
-/// Details of [`PROPOSE`].
-const ACT: &str = "act";
-const EXCEPTIONS: &str = "exceptions";
+/// Text of the events about proposals: all actions begin alike, and no other event does.
+const PROPOSALS: &str = "\"action\":\"quarantine.";
 
 /// What is proposed for a block.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -192,9 +187,8 @@ impl QuarantineDesk {
         who: &Principal,
         block: &str,
     ) -> Result<(Waiting, Option<(&'static str, String)>), QuarantineError> {
-        let (found, mut event) = self.permit(who, Action::QuarantineExamine, block).await?;
-        "evidence.examine".clone_into(&mut event.action);
-        self.record(event).await?;
+        let (found, event) = self.permit(who, Action::QuarantineExamine, block).await?;
+        self.record(Examined {}.by_permission(event)).await?;
         let refusal = self.inner.intake.examine(&found).await?;
         let proposal = self.proposal(block);
         let block = found;
@@ -221,13 +215,15 @@ impl QuarantineDesk {
                 by: other.proposed.uid,
             });
         }
-        let mut event = described(event, PROPOSE, &found)
-            .with_reason(reason)
-            .with_detail(ACT, disposal.name());
+        let mut proposed = Proposed {
+            act: disposal.name().to_owned(),
+            exceptions: None,
+        };
         if let Disposal::Release { exceptions } = &disposal {
             self.inner.intake.check_release(&found, exceptions).await?;
-            event = event.with_detail(EXCEPTIONS, exceptions.join(","));
+            proposed.exceptions = Some(exceptions.join(","));
         }
+        let event = described(event, proposed, &found).with_reason(reason);
         let proposal = Proposal {
             disposal,
             reason: reason.to_owned(),
@@ -259,17 +255,19 @@ impl QuarantineDesk {
             let by = confirmed.uid;
             return Err(QuarantineError::ConfirmedBefore { by });
         }
-        let event = event
-            .with_reason(&proposal.reason)
-            .with_detail("proposed_by", proposal.proposed.uid.clone());
+        let event = event.with_reason(&proposal.reason);
+        let proposed_by = Some(proposal.proposed.uid.clone());
         if let Disposal::Release { exceptions } = &proposal.disposal {
-            let event = described(event, "evidence.release", &found)
-                .with_detail(EXCEPTIONS, exceptions.join(","));
+            let released = Released {
+                proposed_by,
+                exceptions: Some(exceptions.join(",")),
+            };
+            let event = described(event, released, &found);
             self.inner.intake.release(&found, exceptions, event).await?;
             self.proposals().remove(block);
             return Ok(Confirmed::Released(found));
         }
-        let event = described(event, CONFIRM, &found);
+        let event = described(event, event::Confirmed { proposed_by }, &found);
         let confirmed = Step::of(&event);
         let from = confirmed.at + self.inner.delay;
         self.record(event).await?;
@@ -294,10 +292,11 @@ impl QuarantineDesk {
         let _turn = self.inner.turn.lock().await;
         let (found, event) = self.permit(who, Action::QuarantineDecide, block).await?;
         let proposal = self.proposed(block)?;
-        let event = described(event, WITHDRAW, &found)
-            .with_reason(reason)
-            .with_detail(ACT, proposal.disposal.name())
-            .with_detail("proposed_by", proposal.proposed.uid);
+        let withdrawn = Withdrawn {
+            act: Some(proposal.disposal.name().to_owned()),
+            proposed_by: Some(proposal.proposed.uid),
+        };
+        let event = described(event, withdrawn, &found).with_reason(reason);
         self.record(event).await?;
         self.proposals().remove(block);
         Ok(found)
@@ -322,10 +321,11 @@ impl QuarantineDesk {
         if now < from {
             return Err(QuarantineError::TooEarly { from });
         }
-        let event = described(event, "evidence.reject", &found)
-            .with_reason(&proposal.reason)
-            .with_detail("proposed_by", proposal.proposed.uid)
-            .with_detail("confirmed_by", confirmed.uid);
+        let rejected = Rejected {
+            proposed_by: Some(proposal.proposed.uid),
+            confirmed_by: Some(confirmed.uid),
+        };
+        let event = described(event, rejected, &found).with_reason(&proposal.reason);
         self.inner.intake.reject(&found, event).await?;
         self.proposals().remove(block);
         Ok(found)
@@ -396,12 +396,13 @@ fn check_reason(reason: &str) -> Result<(), QuarantineError> {
 }
 
 /// The event of a permission as that of a step with a block.
-fn described(mut event: Event, action: &str, block: &Quarantined) -> Event {
-    action.clone_into(&mut event.action);
-    event
-        .with_detail("device", block.device.clone())
-        .with_detail("size", block.size)
-        .with_detail("quarantined_for", block.reason.clone())
+fn described(permission: Event, step: impl Recorded, block: &Quarantined) -> Event {
+    let set_apart = SetApart {
+        device: Some(block.device.clone()),
+        size: Some(block.size),
+        quarantined_for: Some(block.reason.clone()),
+    };
+    set_apart.add_to(step.by_permission(permission))
 }
 
 /// Reads the log backwards for the newest proposal for each block of `waiting`.
@@ -415,24 +416,25 @@ fn proposals(
     if waiting.is_empty() {
         return Ok(open);
     }
-    let arrived = format!("\"action\":\"{ARRIVED}\"");
-    let wanted = |text: &str| text.contains("\"action\":\"quarantine.") || text.contains(&arrived);
+    // What was proposed before the block came into quarantine says nothing.
+    let arrived = action_text(event::Quarantined::ACTION);
+    let wanted = |text: &str| text.contains(PROPOSALS) || text.contains(&arrived);
     let read = log.look_back(&wanted, &mut |Logged { event, is_own, .. }| {
         let block = event.resource.strip_prefix("block/").unwrap_or_default();
         if !is_own || !waiting.contains(block) {
             return ControlFlow::Continue(());
         }
         match event.action.as_str() {
-            CONFIRM => {
+            event::Confirmed::ACTION => {
                 confirmed.insert(block.to_owned(), Step::of(&event));
                 return ControlFlow::Continue(());
             }
-            PROPOSE => {
+            Proposed::ACTION => {
                 if let Some(proposal) = proposal(&event, confirmed.remove(block), delay) {
                     open.insert(block.to_owned(), proposal);
                 }
             }
-            WITHDRAW | ARRIVED => {}
+            Withdrawn::ACTION | event::Quarantined::ACTION => {}
             _ => return ControlFlow::Continue(()),
         }
         waiting.remove(block);
@@ -450,11 +452,12 @@ fn proposals(
 
 /// The proposal that an event records; `None` for one that this version does not know.
 fn proposal(event: &Event, confirmed: Option<Step>, delay: Duration) -> Option<Proposal> {
-    let text = |name| event.details.get(name).and_then(Value::as_str);
-    let disposal = match text(ACT)? {
+    let proposed = Proposed::from_event(event)?;
+    let disposal = match proposed.act.as_str() {
         "destroy" => Disposal::Destroy,
         "release" => Disposal::Release {
-            exceptions: text(EXCEPTIONS)?
+            exceptions: proposed
+                .exceptions?
                 .split(',')
                 .filter(|code| !code.is_empty())
                 .map(str::to_owned)

@@ -14,8 +14,10 @@ use std::io::BufReader;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use audit::{Actor, AuditError, AuditSink as _, Event, Outcome};
+use audit::{Actor, AuditError, AuditSink as _};
 use error_report::Report;
+use event_catalogue::Recorded as _;
+use event_catalogue::evidence::DamageKind;
 use evidence::digest::Sha256Digest;
 use evidence::open::OpenError;
 use pool::Pool;
@@ -214,7 +216,7 @@ impl Scrub {
         let mut reported = Ok(());
         for (table, row) in self.parts.repairs.take_foreign() {
             let reason = format!("row {row} is not confirmed by the log: it was not used");
-            match self.record("evidence.index-repair", table, &reason).await {
+            match self.record(DamageKind::IndexRepaired, table, &reason).await {
                 Ok(()) => self.note_repair(),
                 Err(error) => {
                     // The next step records it.
@@ -310,10 +312,11 @@ impl Scrub {
     }
 
     /// Records a finding: an event before anything is done about it.
-    async fn record(&self, action: &str, block: &str, reason: &str) -> Result<(), ScrubError> {
+    async fn record(&self, kind: DamageKind, block: &str, reason: &str) -> Result<(), ScrubError> {
         let now = OffsetDateTime::now_utc();
         let actor = Actor::service("centre");
-        let event = Event::new(now, actor, action, format!("index/{block}"), Outcome::Fail)
+        let event = event_catalogue::evidence::Damage { kind }
+            .into_event(now, actor, format!("index/{block}"))
             .with_reason(reason);
         let audit = Arc::clone(&self.parts.audit);
         self.parts.pool.run(move || audit.record(event)).await??;

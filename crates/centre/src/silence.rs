@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use audit::{Actor, AuditSink, Event, Outcome};
+use audit::{Actor, AuditSink, Event};
+use event_catalogue::Recorded as _;
+use event_catalogue::evidence::JournalSilent;
 use pool::Pool;
 use store::sqlx::{self, SqliteConnection};
 use store::{Sql, StoreError};
@@ -135,19 +137,12 @@ fn event(journal: &SilentJournal, now: OffsetDateTime) -> Event {
         Some(device) => Actor::device(device),
         None => Actor::service("gateway"),
     };
-    let event = Event::new(
-        now,
-        actor,
-        "journal.silent",
-        &*journal.source,
-        Outcome::Fail,
-    )
-    .with_reason("no record of the journal came for longer than it may take")
-    .with_detail("since", journal.since.unix_timestamp());
-    match journal.contact {
-        Some(contact) => event.with_detail("contact", contact.unix_timestamp()),
-        None => event,
-    }
+    let silent = JournalSilent {
+        since: journal.since.unix_timestamp(),
+        contact: journal.contact.map(OffsetDateTime::unix_timestamp),
+    };
+    let event = silent.into_event(now, actor, &*journal.source);
+    event.with_reason("no record of the journal came for longer than it may take")
 }
 
 #[cfg(test)]
@@ -226,7 +221,7 @@ mod tests {
             (recorded.actor.id.as_str(), recorded.resource.as_str()),
             ("a", "camera/a")
         );
-        assert_eq!(recorded.outcome, Outcome::Fail);
+        assert_eq!(recorded.outcome, audit::Outcome::Fail);
         assert_eq!(recorded.details["since"], at(0).unix_timestamp());
         assert_eq!(recorded.details["contact"], at(26).unix_timestamp());
     }

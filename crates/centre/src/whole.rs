@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use audit::{Actor, AuditSink, Event, Logged, Outcome};
+use audit::{Actor, AuditSink, Event, Logged};
+use event_catalogue::evidence::{Loss, LossKind};
+use event_catalogue::{Recorded as _, action_text};
 use evidence::digest::Sha256Digest;
 use evidence::receipt;
 use pki::path::{Purpose, TrustStore};
-use serde_json::Value;
 use store::sqlx;
 use store::{ObjectId, Objects, Sql, StoreError, readable_rows};
 use time::OffsetDateTime;
@@ -15,13 +16,6 @@ use crate::ledger::{FollowedLog, Known, Verdict};
 use crate::units::Units;
 use crate::{SetupError, search};
 
-/// Action of the event by which a person lets the site go on without blocks that the archive lost; its detail `blocks` names them.
-pub const ACCEPT_LOSS: &str = "evidence.accept-loss";
-/// Action of the event that names what an event of an earlier version only counted.
-const NAME_LOSS: &str = "evidence.name-loss";
-/// Action of the event of blocks that the archive has again.
-pub(crate) const END_LOSS: &str = "evidence.end-loss";
-const BLOCKS: &str = "blocks";
 /// Blocks named in one event, which has a bound of 16 KiB.
 const NAMED: usize = 200;
 /// Blocks that the archive may lack in any case, and the share of the accepted ones. Our choice: single damaged objects are alarms
@@ -38,7 +32,7 @@ pub(crate) async fn adopt_receipts(
     trust: &TrustStore,
 ) -> Result<(), SetupError> {
     let mut is_lost = false;
-    let loss = format!("\"action\":\"{}\"", audit::rows::LOSS);
+    let loss = action_text(audit::rows::LOSS);
     let wanted = |text: &str| text.contains(&loss);
     let read = audit.read_on(0, &wanted, &mut |logged: Logged| {
         is_lost |= logged.is_loss()
@@ -262,8 +256,8 @@ pub(crate) struct Losses {
 impl Losses {
     fn read(audit: &FollowedLog) -> Result<Self, SetupError> {
         let mut losses = Self::default();
-        let actions = [ACCEPT_LOSS, NAME_LOSS, END_LOSS];
-        let actions = actions.map(|action| format!("\"action\":\"{action}\""));
+        let actions = LossKind::ALL.iter();
+        let actions: Vec<String> = actions.map(|kind| action_text(kind.action())).collect();
         let wanted = |text: &str| actions.iter().any(|action| text.contains(action));
         let read = audit.read_on(0, &wanted, &mut |logged: Logged| losses.add(&logged));
         read.map_err(|error| SetupError::Log(Box::new(error)))?;
@@ -271,21 +265,23 @@ impl Losses {
     }
 
     fn add(&mut self, logged: &Logged) {
-        let event = &logged.event;
-        let blocks = event.details.get(BLOCKS).and_then(Value::as_str);
+        let Some(loss) = Loss::from_event(&logged.event) else {
+            return;
+        };
+        let is_of_site = logged.event.role == "site";
+        let blocks = loss.blocks.as_deref();
         let blocks = blocks.map(|list| list.split(',').filter_map(|hash| hash.parse().ok()));
-        match (event.action.as_str(), blocks) {
-            (ACCEPT_LOSS, Some(blocks)) if event.role == "site" => self.named.extend(blocks),
-            (ACCEPT_LOSS, None) if event.role == "site" => {
-                let missing = event.details.get("missing").and_then(Value::as_u64);
-                let most = missing.unwrap_or_default().max(self.most());
+        match (loss.kind, blocks) {
+            (LossKind::Accepted, Some(blocks)) if is_of_site => self.named.extend(blocks),
+            (LossKind::Accepted, None) if is_of_site => {
+                let most = loss.missing.unwrap_or_default().max(self.most());
                 self.counted = Some((most, logged.index));
             }
-            (NAME_LOSS, Some(blocks)) if logged.is_own => {
+            (LossKind::Named, Some(blocks)) if logged.is_own => {
                 self.counted = None;
                 self.named.extend(blocks);
             }
-            (END_LOSS, Some(blocks)) if logged.is_own => {
+            (LossKind::Ended, Some(blocks)) if logged.is_own => {
                 for block in blocks {
                     self.named.remove(&block);
                 }
@@ -322,7 +318,12 @@ pub(crate) fn name_counted(
     let lost = lost.filter(|known| losses.is_counted(known));
     let lost: Vec<Sha256Digest> = lost.map(|known| known.block).collect();
     let actor = Actor::service("centre");
-    let events = loss_events(NAME_LOSS, &actor, "counted by an earlier version", &lost);
+    let events = loss_events(
+        LossKind::Named,
+        &actor,
+        "counted by an earlier version",
+        &lost,
+    );
     let recorded = audit.record_all(events);
     recorded.map_err(|error| SetupError::Log(Box::new(error)))?;
     losses.counted = None;
@@ -332,7 +333,7 @@ pub(crate) fn name_counted(
 
 /// Events about lost blocks, each of as many as fit into one.
 pub(crate) fn loss_events(
-    action: &str,
+    kind: LossKind,
     actor: &Actor,
     reason: &str,
     blocks: &[Sha256Digest],
@@ -340,10 +341,13 @@ pub(crate) fn loss_events(
     let now = OffsetDateTime::now_utc();
     let event = |blocks: &[Sha256Digest]| {
         let list: Vec<String> = blocks.iter().map(ToString::to_string).collect();
-        Event::new(now, actor.clone(), action, "archive", Outcome::Ok)
+        let loss = Loss {
+            kind,
+            missing: Some(blocks.len() as u64),
+            blocks: Some(list.join(",")),
+        };
+        loss.into_event(now, actor.clone(), "archive")
             .with_reason(reason)
-            .with_detail("missing", blocks.len() as u64)
-            .with_detail(BLOCKS, list.join(","))
     };
     if blocks.is_empty() {
         return vec![event(&[])];

@@ -8,7 +8,8 @@ use evidence::spool::list_damaged;
 use untrusted_text::escape_invisible;
 
 use camera::{
-    Agent, Clock, Config, Environment, NoEvents, SetAside, Status, give_back, list_set_aside,
+    Agent, Clock, Command, Config, Environment, NoEvents, SetAside, Status, give_back,
+    list_set_aside,
 };
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
@@ -117,8 +118,8 @@ fn status(config: &Config, json: bool) -> Outcome {
 }
 
 /// Writes a command into the camera's journal, before it is carried out.
-fn record(config: &Config, action: &'static str, subject: &str) -> Outcome {
-    camera::record_command(config, action, subject, OffsetDateTime::now_utc()).or_hint(
+fn record(config: &Config, command: Command, subject: &str) -> Outcome {
+    camera::record_command(config, command, subject, OffsetDateTime::now_utc()).or_hint(
         "the command cannot be recorded",
         "make room on the disk of the spool, and check its rights",
     )
@@ -127,7 +128,7 @@ fn record(config: &Config, action: &'static str, subject: &str) -> Outcome {
 fn accept_log(config: &Config, json: bool) -> Outcome {
     record(
         config,
-        "camera.accept-log",
+        Command::AcceptLog,
         "contradictions of the audit log",
     )?;
     let count = Status::accept_log(config).or_hint(
@@ -159,7 +160,7 @@ fn retry(config: &Config, name: Option<&str>, all: bool, json: bool) -> Outcome 
         ));
     }
     let subject = name.map_or("all sources", |_| "one source");
-    record(config, "camera.retry", subject)?;
+    record(config, Command::Retry, subject)?;
     for group in &groups {
         give_back(folder, &config.watch.folder, group).or_hint(
             format!("cannot give {} back", escape_invisible(&group.name)),
@@ -221,12 +222,12 @@ fn decide(config: &Config, sequence: u64, restore: bool, json: bool) -> Outcome 
         format!("cannot open the spool {}", config.spool.folder.display()),
         "stop the agent first",
     )?;
-    let action = if restore {
-        "camera.restore-damaged"
+    let command = if restore {
+        Command::RestoreDamaged
     } else {
-        "camera.remove-damaged"
+        Command::RemoveDamaged
     };
-    record(config, action, &format!("block {sequence}"))?;
+    record(config, command, &format!("block {sequence}"))?;
     let (done, what) = if restore {
         (spool.restore_damaged(sequence), "restored")
     } else {

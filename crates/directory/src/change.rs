@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use audit::{Actor, Event, Outcome};
+use audit::{Actor, Event};
+use event_catalogue::Recorded as _;
+use event_catalogue::directory::{Change, Changed, PasswordSet};
 use store::sqlx::{self, Sqlite, Transaction};
 use time::OffsetDateTime;
 
@@ -67,16 +69,11 @@ pub(crate) async fn put_password(
         .bind(uid)
         .execute(&mut **tx)
         .await?;
-    let event = Event::new(
-        now,
-        actor.clone(),
-        "directory.password",
-        format!("person/{uid}"),
-        Outcome::Ok,
-    );
-    Ok(event
-        .with_detail("replaced", before.is_some())
-        .with_detail("failures_before", before.unwrap_or(0)))
+    let set = PasswordSet {
+        replaced: before.is_some(),
+        failures_before: before.unwrap_or(0),
+    };
+    Ok(set.into_event(now, actor.clone(), format!("person/{uid}")))
 }
 
 /// Whether the change takes something away that a session may rest on.
@@ -88,49 +85,58 @@ fn ends_sessions(old: &Person, new: &Person) -> bool {
 }
 
 fn event(old: Option<&Person>, new: &Person, actor: &Actor, now: OffsetDateTime) -> Event {
-    let action = match old {
-        None => "directory.add",
-        Some(old) if old.active && !new.active => "directory.disable",
-        Some(old) if !old.active && new.active => "directory.enable",
-        Some(_) => "directory.change",
+    let kind = match old {
+        None => Change::Add,
+        Some(old) if old.active && !new.active => Change::Disable,
+        Some(old) if !old.active && new.active => Change::Enable,
+        Some(_) => Change::Change,
     };
-    let resource = format!("person/{}", new.uid);
-    let mut event = Event::new(now, actor.clone(), action, resource, Outcome::Ok);
-    let before = old.map(fields);
-    for (at, (name, value)) in fields(new).into_iter().enumerate() {
-        let old = before.as_ref().and_then(|fields| fields.get(at));
-        match old {
-            Some((_, old)) if *old == value => {}
-            Some((_, old)) => {
-                event = event
-                    .with_detail(format!("{name}.old"), old.clone())
-                    .with_detail(format!("{name}.new"), value);
-            }
-            None => event = event.with_detail(format!("{name}.new"), value),
+    // Old and new value, both only where they differ; a new person has no old ones.
+    let values = |of: fn(&Person) -> String| {
+        let (before, after) = (old.map(of), of(new));
+        match before.as_ref() == Some(&after) {
+            true => (None, None),
+            false => (before, Some(after)),
         }
-    }
-    event
+    };
+    let (old_name, new_name) = values(|person| person.name.clone());
+    let (old_given_name, new_given_name) = values(|person| person.given_name.clone());
+    let (old_surname, new_surname) = values(|person| person.surname.clone());
+    let (old_email, new_email) = values(|person| person.email.clone());
+    let (old_organisation, new_organisation) = values(|person| person.organisation.clone());
+    let (old_country, new_country) = values(|person| person.country.clone());
+    let (old_clearance, new_clearance) = values(|person| person.clearance.level().to_string());
+    let (old_roles, new_roles) = values(|person| list(person.roles.iter().map(|r| r.name())));
+    let (old_units, new_units) = values(|person| list(person.units.iter().map(String::as_str)));
+    let (old_active, new_active) = values(|person| person.active.to_string());
+    let changed = Changed {
+        kind,
+        old_name,
+        new_name,
+        old_given_name,
+        new_given_name,
+        old_surname,
+        new_surname,
+        old_email,
+        new_email,
+        old_organisation,
+        new_organisation,
+        old_country,
+        new_country,
+        old_clearance,
+        new_clearance,
+        old_roles,
+        new_roles,
+        old_units,
+        new_units,
+        old_active,
+        new_active,
+    };
+    changed.into_event(now, actor.clone(), format!("person/{}", new.uid))
 }
 
-/// The values of an entry as an event shows them.
-fn fields(person: &Person) -> [(&'static str, String); 10] {
-    let list = |words: BTreeSet<&str>| words.into_iter().collect::<Vec<_>>().join(", ");
-    [
-        ("name", person.name.clone()),
-        ("given_name", person.given_name.clone()),
-        ("surname", person.surname.clone()),
-        ("email", person.email.clone()),
-        ("organisation", person.organisation.clone()),
-        ("country", person.country.clone()),
-        ("clearance", person.clearance.level().to_string()),
-        (
-            "roles",
-            list(person.roles.iter().map(|r| r.name()).collect()),
-        ),
-        (
-            "units",
-            list(person.units.iter().map(String::as_str).collect()),
-        ),
-        ("active", person.active.to_string()),
-    ]
+/// Words in their order, with commas between.
+fn list<'a>(words: impl Iterator<Item = &'a str>) -> String {
+    let words: BTreeSet<&str> = words.collect();
+    words.into_iter().collect::<Vec<_>>().join(", ")
 }

@@ -1,13 +1,16 @@
-//! The rows of the directory, held against a hash of them that the log has ([`audit::rows`]).
+//! Compares the rows of the directory with a hash of them in the log ([`audit::rows`]).
 //!
-//! Roles and clearance decide of everything: a row that was changed, added, removed or put back by somebody else stops the
-//! start, and whatever a running site would change.
+//! Roles and clearance decide about everything: a row that another program changed, added, removed or restored stops the start, and
+//! every change by a running site.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use audit::rows::{LoggedRows, ROWS, RowsByLog};
-use audit::{Actor, Event, Outcome};
+use audit::rows::{LoggedRows, RowsByLog};
+use audit::{Actor, Event};
+use event_catalogue::context::Rows;
+use event_catalogue::directory::{ForeignWrite, Settled, State};
+use event_catalogue::{Details as _, Recorded as _};
 use store::sqlx::{Sqlite, Transaction};
 use store::{FollowedRows, SetHash, Snapshot, Sql, StoreError, Watched};
 use time::OffsetDateTime;
@@ -34,11 +37,6 @@ const VERSION: &str = "1:";
 fn hash(rows: &SetHash) -> String {
     format!("{VERSION}{}", rows.sha256())
 }
-
-/// The action of the event that says what rows there are, while nothing is being changed.
-const OPEN: &str = "directory.open";
-/// That of the event at an orderly end.
-const CLOSE: &str = "directory.close";
 
 /// The turn to write: whoever has it is the only one between two commits.
 #[derive(Clone, Default)]
@@ -107,9 +105,10 @@ impl Directory {
             };
         };
         let now = last.at;
-        events.push(last.with_detail(ROWS, hash(&rows)));
+        let rows_sha256 = Some(hash(&rows));
+        events.push(Rows { rows_sha256 }.add_to(last));
         if turn.is_unsettled {
-            events.insert(0, settled(OPEN, &before, now));
+            events.insert(0, settled(State::Open, &before, now));
         }
         turn.is_unsettled = true;
         turn.is_open = true;
@@ -138,7 +137,7 @@ impl Directory {
             RowsByLog::Settled => Ok(()),
             RowsByLog::Unsettled => {
                 self.sql.settle().await?;
-                self.settle(turn, OPEN, &rows, now).await
+                self.settle(turn, State::Open, &rows, now).await
             }
             RowsByLog::Others(known) => Err(StoreError::Changed { found, known }.into()),
         }
@@ -154,8 +153,7 @@ impl Directory {
         drop(tx);
         if turn.rows.take_foreign() {
             let actor = Actor::service("directory");
-            let (action, about) = ("directory.foreign-write", "directory");
-            let event = Event::new(now, actor, action, about, Outcome::Fail);
+            let event = ForeignWrite {}.into_event(now, actor, "directory");
             let reason = "something else wrote to the database; its rows are as they were";
             self.record(turn, event.with_reason(reason)).await?;
         }
@@ -183,7 +181,7 @@ impl Directory {
             drop(tx);
             if turn.is_open && !turn.is_unsettled {
                 // Without it the next start takes the newest change for one that may not have been committed.
-                let _ = self.settle(turn, CLOSE, &rows, now).await;
+                let _ = self.settle(turn, State::Close, &rows, now).await;
             }
         }
         self.sql.close().await;
@@ -192,11 +190,11 @@ impl Directory {
     async fn settle(
         &self,
         turn: OwnedMutexGuard<Written>,
-        action: &str,
+        kind: State,
         rows: &SetHash,
         now: OffsetDateTime,
     ) -> Result<(), DirectoryError> {
-        self.record(turn, settled(action, rows, now)).await
+        self.record(turn, settled(kind, rows, now)).await
     }
 
     async fn record(
@@ -212,16 +210,18 @@ impl Directory {
 }
 
 fn is_settled(event: &Event) -> bool {
-    event.action == OPEN || event.action == CLOSE
+    Settled::is(event)
 }
 
-fn settled(action: &str, rows: &SetHash, now: OffsetDateTime) -> Event {
+fn settled(kind: State, rows: &SetHash, now: OffsetDateTime) -> Event {
     let actor = Actor::service("directory");
-    Event::new(now, actor, action, "directory", Outcome::Ok)
-        .with_reason(
-            "these rows are there; what was recorded before and is not in them has no effect",
-        )
-        .with_detail(ROWS, hash(rows))
+    let settled = Settled {
+        kind,
+        rows_sha256: hash(rows),
+    };
+    settled.into_event(now, actor, "directory").with_reason(
+        "these rows are there; what was recorded before and is not in them has no effect",
+    )
 }
 
 #[cfg(test)]
@@ -315,7 +315,7 @@ mod tests {
             Actor::service("x"),
             audit::rows::LOSS,
             "x",
-            Outcome::Ok,
+            audit::Outcome::Ok,
         );
         "site".clone_into(&mut loss.role);
         audit.record(loss).unwrap();
@@ -341,10 +341,10 @@ mod tests {
         meddle(folder.path(), none).await;
         let directory = open(folder.path(), audit.clone()).await.unwrap();
         let told = audit.events().pop().unwrap();
-        assert_eq!(told.action, OPEN);
+        assert_eq!(told.action, "directory.open");
         add(&directory, "officer-1").await.unwrap();
         directory.close(NOW).await;
-        assert_eq!(audit.events().pop().unwrap().action, CLOSE);
+        assert_eq!(audit.events().pop().unwrap().action, "directory.close");
         meddle(folder.path(), none).await;
         assert!(is_changed(open(folder.path(), audit.clone()).await));
     }
@@ -381,7 +381,15 @@ mod tests {
         add(&directory, "officer-2").await.unwrap();
         let events = audit.0.events();
         let actions: Vec<&str> = events.iter().map(|event| event.action.as_str()).collect();
-        assert_eq!(actions, [OPEN, "directory.add", OPEN, "directory.add"]);
+        assert_eq!(
+            actions,
+            [
+                "directory.open",
+                "directory.add",
+                "directory.open",
+                "directory.add"
+            ]
+        );
         // Neither does an end before the commit after that.
         drop(directory);
         meddle(folder.path(), "DELETE FROM people").await;

@@ -5,7 +5,9 @@
 //! the database, so that a change by another process counts from its commit on. The signatures of the
 //! path are verified once ([`TrustStore::validate_chain`](pki::path::TrustStore::validate_chain)).
 
-use audit::{Actor, Event, Outcome};
+use audit::{Actor, Event};
+use event_catalogue::Recorded as _;
+use event_catalogue::registry::{FirstUsed, Superseded};
 use pki::path::{Identity, PathError, Purpose, SubjectKind};
 use pki::profile::{CaKind, Profile};
 use rustls_pki_types::CertificateDer;
@@ -316,8 +318,8 @@ pub(crate) fn first_use(
     now: OffsetDateTime,
 ) -> Event {
     let resource = format!("certificate/{authority}/{holder}");
-    Event::new(now, actor, "certificate.first-use", resource, Outcome::Ok)
-        .with_detail("serial", serial)
+    let serial = serial.to_owned();
+    FirstUsed { serial }.into_event(now, actor, resource)
 }
 
 /// One event for each certificate that `by` takes the place of.
@@ -331,15 +333,11 @@ pub(crate) fn superseded_events(
 ) -> Vec<Event> {
     let resource = format!("certificate/{authority}/{holder}");
     let event = |serial: &String| {
-        Event::new(
-            now,
-            actor.clone(),
-            "certificate.supersede",
-            resource.clone(),
-            Outcome::Ok,
-        )
-        .with_detail("serial", serial.clone())
-        .with_detail("successor", by)
+        let superseded = Superseded {
+            serial: serial.clone(),
+            successor: Some(by.to_owned()),
+        };
+        superseded.into_event(now, actor.clone(), &resource)
     };
     older.iter().map(event).collect()
 }

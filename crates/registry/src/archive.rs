@@ -9,6 +9,8 @@
 
 use approval::Act;
 use audit::Event;
+use event_catalogue::Details as _;
+use event_catalogue::context::Archived;
 use evidence::cms;
 use pki::cert;
 use pki::key::PrivateKey;
@@ -49,14 +51,13 @@ impl ArchivedKey {
 
     /// Adds to the event of the certificate what was archived and who can open it: what leaves later has to be that.
     pub(crate) fn told(&self, event: Event) -> Event {
-        event
-            .with_detail(DIGEST, sha256(&self.envelope))
-            .with_detail("archived_to", self.recipients.clone())
+        let archived = Archived {
+            archived_sha256: Some(sha256(&self.envelope)),
+            archived_to: Some(self.recipients.clone()),
+        };
+        archived.add_to(event)
     }
 }
-
-/// Name of the detail of events that says which message is meant.
-pub(crate) const DIGEST: &str = "archived_sha256";
 
 fn fingerprint(certificate: &pki::Certificate) -> Result<String, RegistryError> {
     Ok(cert::fingerprint_sha256(&cert::to_der(certificate)?))
@@ -168,7 +169,11 @@ impl Registry {
         let envelope = envelope.ok_or_else(gone)?;
         let given = sha256(&envelope);
         let event = self.finish_in(&mut tx, warrant, serial, now).await?;
-        let told = |event: Event| event.with_detail(DIGEST, given.clone());
+        let given = Archived {
+            archived_sha256: Some(given),
+            archived_to: None,
+        };
+        let told = |event: Event| given.clone().add_to(event);
         tx.record(event.into_iter().map(told).collect()).await?;
         tx.commit().await?;
         Ok(envelope)

@@ -5,8 +5,10 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use audit::{Actor, Event, Outcome};
+use audit::{Actor, Event};
 use der::Encode as _;
+use event_catalogue::Recorded as _;
+use event_catalogue::registry::AuthoritiesInstalled;
 use pki::cert::CertificateChain;
 use pki::issue::{CertificateAuthority, IssueError};
 use pki::key::Passphrase;
@@ -52,9 +54,11 @@ impl Installed {
             .map(AuthorityId::to_string)
             .collect();
         let resource = format!("root/{}", self.root_digest);
-        Event::new(now, who, "authority.install", resource, Outcome::Ok)
-            .with_detail("authorities", names.join(" "))
-            .with_detail("ceremony", self.ceremony)
+        let installed = AuthoritiesInstalled {
+            authorities: Some(names.join(" ")),
+            ceremony: Some(self.ceremony.into()),
+        };
+        installed.into_event(now, who, resource)
     }
 }
 

@@ -6,11 +6,13 @@ use std::sync::Arc;
 
 use audit::rows::{LOSS, TRANSACTION};
 use audit::{Event, Logged, Outcome};
+use event_catalogue::registry::State;
+use event_catalogue::request::{Interrupted, PREFIX};
+use event_catalogue::{Recorded as _, action_text};
 use serde_json::Value;
 
 use crate::contradiction::Contradiction;
-use crate::requests::INTERRUPTED;
-use crate::writing::{OPEN, is_settled};
+use crate::writing::is_settled;
 use crate::{Registry, RegistryError};
 
 /// The newest step of a request that took effect.
@@ -70,7 +72,7 @@ fn changes_rights(event: &Event) -> bool {
 impl Registry {
     /// Tells whether a person let the site go on with a log that lacks what was lost.
     pub(crate) async fn has_lost_log(&self) -> Result<bool, RegistryError> {
-        let wanted = vec![field("action", LOSS)];
+        let wanted = vec![action_text(LOSS)];
         self.look_back(wanted, |found: &mut bool, logged| {
             *found = logged.is_loss();
             match *found {
@@ -100,7 +102,7 @@ impl Registry {
 
     /// Refuses a database of which the log has later transactions. One may be missing: it was not committed.
     pub(crate) async fn check_not_older(&self, committed: i64) -> Result<(), RegistryError> {
-        let wanted = vec![format!("\"{TRANSACTION}\":"), field("action", LOSS)];
+        let wanted = vec![format!("\"{TRANSACTION}\":"), action_text(LOSS)];
         let newest: Option<u64> = self
             .look_back(wanted, |found: &mut Option<u64>, logged| {
                 if logged.is_loss() {
@@ -140,8 +142,8 @@ impl Registry {
         let person = person.map(|uid| format!("person/{uid}"));
         let mut wanted = vec![
             field("resource", &request),
-            field("action", OPEN),
-            field("action", LOSS),
+            action_text(State::Open.action()),
+            action_text(LOSS),
         ];
         wanted.extend(person.iter().map(|person| field("resource", person)));
         let each = move |found: &mut Found, logged: Logged| {
@@ -156,10 +158,10 @@ impl Registry {
             if !logged.is_own {
                 return ControlFlow::Continue(());
             }
-            match event.action.strip_prefix("request.") {
-                _ if event.action == OPEN => found.voids.opened(event),
+            match event.action.strip_prefix(PREFIX) {
+                _ if event.action == State::Open.action() => found.voids.opened(event),
                 Some(step) if event.resource == request => {
-                    if step == INTERRUPTED {
+                    if Interrupted::is(event) {
                         found.voids.versions.extend(number_of(event, "version"));
                     } else if event.outcome == Outcome::Ok && !found.voids.is_void(event) {
                         found.step.version = number_of(event, "version").unwrap_or_default();

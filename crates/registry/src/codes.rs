@@ -1,7 +1,9 @@
 //! One-time codes, with which somebody enrols for the first time: of devices here, of others in `invitations`.
 
-use audit::{Actor, Event, Outcome};
+use audit::Actor;
 use aws_lc_rs::digest;
+use event_catalogue::Recorded as _;
+use event_catalogue::registry::Invited;
 use pki::clearance::Clearance;
 use pki::issue::IssueError;
 use pki::profile::CaKind;
@@ -113,15 +115,12 @@ impl Registry {
         .bind(expires_at)
         .execute(&mut **tx)
         .await?;
-        let event = Event::new(
-            now,
-            actor,
-            "enrolment.invite",
-            format!("device/{device}"),
-            Outcome::Ok,
-        )
-        .with_detail("clearance", clearance.level())
-        .with_detail("expires_at", expires_at);
+        let invited = Invited {
+            clearance: Some(clearance.level().into()),
+            expires_at: Some(expires_at),
+            ..Invited::default()
+        };
+        let event = invited.into_event(now, actor, format!("device/{device}"));
         tx.record(vec![event]).await?;
         tx.commit().await?;
         Ok(code)

@@ -16,6 +16,11 @@ use approval::{Act, Policy, RecordedApproval, act_of};
 use audit::rows::{LOSS, ROWS};
 use audit::{Event, Outcome};
 use error_report::Report;
+use event_catalogue::registry::{
+    self as events, AuthorityActivated, Invited, ProfileChanged, Revoked, Settled,
+};
+use event_catalogue::request::{Interrupted, PREFIX};
+use event_catalogue::{Details as _, Recorded as _, context};
 use pki::Certificate;
 use pki::cert;
 use pki::path::{Identity, Purpose, TrustError, TrustStore};
@@ -30,12 +35,9 @@ use self::invited::{Offered, Offers};
 use self::profiles::Profiles;
 use self::recorded::Recorded;
 use self::tracked::{Archived, CarriedOut, Tracked, transaction_of};
-use crate::archive::DIGEST;
 use crate::origin::OriginKind;
-use crate::profiles::evidence::CHANGE;
 use crate::records::InBook;
 use crate::sha256::sha256;
-use crate::writing::{CLOSE, OPEN};
 
 /// Something that the rules do not explain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -141,17 +143,17 @@ impl Completeness {
             self.rows.drain(..over);
         }
         match event.action.as_str() {
-            "request.interrupted" => self.interrupted(event),
-            OPEN | CLOSE => self.opened(transaction_of(event)),
+            Interrupted::ACTION => self.interrupted(event),
+            _ if Settled::is(event) => self.opened(transaction_of(event)),
             _ if event.outcome != Outcome::Ok => {}
-            "certificate.issue" => self.issued(entry, event),
-            "authority.activate" => {
+            events::Issued::ACTION => self.issued(entry, event),
+            AuthorityActivated::ACTION => {
                 let transaction = transaction_of(event);
                 if !self.generations.activated(entry, transaction, event) {
                     self.gap(entry, "an authority was put to use that is none");
                 }
             }
-            CHANGE => {
+            ProfileChanged::ACTION => {
                 let transaction = transaction_of(event);
                 if !self.profiles.changed(entry, transaction, event) {
                     self.gap(
@@ -160,7 +162,7 @@ impl Completeness {
                     );
                 }
             }
-            "certificate.revoke" => {
+            Revoked::ACTION => {
                 let serial = event.details.get("serial").and_then(Value::as_str);
                 let authority = event.resource.split('/').nth(1);
                 let one = authority.zip(serial);
@@ -168,7 +170,7 @@ impl Completeness {
                 let one = one.map(|(authority, serial)| ((authority.into(), serial.into()), at));
                 self.revoked.extend(one);
             }
-            "enrolment.invite" => match Offered::of_event(event) {
+            Invited::ACTION => match Offered::of_event(event) {
                 Some((id, offered)) => {
                     self.offered.insert(id, offered);
                 }
@@ -178,7 +180,7 @@ impl Completeness {
                 }
             },
             action => {
-                if let Some(step) = action.strip_prefix("request.") {
+                if let Some(step) = action.strip_prefix(PREFIX) {
                     self.step(entry, step, event);
                 }
             }
@@ -210,11 +212,12 @@ impl Completeness {
         let Some((fingerprint, mut one)) = Recorded::of_event(entry, event) else {
             return self.gap(entry, "an issued certificate without serial number");
         };
-        if let Some(archived) = event.details.get(DIGEST).and_then(Value::as_str) {
+        let archived = context::Archived::of(event);
+        if let Some(archived) = archived.and_then(|archived| archived.archived_sha256) {
             let archived = Archived {
                 entry,
                 transaction: one.transaction,
-                digest: archived.to_owned(),
+                digest: archived,
                 in_book: false,
             };
             self.archived.insert(one.serial.clone(), archived);
@@ -340,10 +343,11 @@ impl Completeness {
 
     /// What was given out is what was archived with the certificate: the site, which can open neither, could not tell.
     fn recovered(&mut self, entry: u64, id: &str, serial: &str, event: &Event) {
-        let given = event.details.get(DIGEST).and_then(Value::as_str);
+        let given = context::Archived::of(event);
+        let given = given.and_then(|given| given.archived_sha256);
         let archived = self.archived.get(serial);
         let archived = archived.map(|archived| archived.digest.as_str());
-        if given.is_none() || given != archived {
+        if given.is_none() || given.as_deref() != archived {
             let what = format!("request {id} gave out another key than was archived for {serial}");
             self.gap(entry, what);
         }

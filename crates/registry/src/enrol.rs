@@ -1,6 +1,9 @@
 //! Enrolment of devices: first with a one-time code, later with the certificate they have.
 
 use audit::{Actor, Event, Outcome};
+use event_catalogue::context::Repeated;
+use event_catalogue::registry::{EnrolmentRefused, EnrolmentStep, ExpiredRenewed};
+use event_catalogue::{Details as _, Recorded as _};
 use pki::cert;
 use pki::csr::{self, CertificationRequest, Csr};
 use pki::name::{AltName, Subject};
@@ -46,7 +49,7 @@ impl Registry {
         let outcome = self.try_enrol(device, code, csr, now).await;
         if let Err(e) = &outcome {
             let resource = ("device", device);
-            self.record_refusal("enrolment.enrol", resource, e, now)
+            self.record_refusal(EnrolmentStep::Enrol, resource, e, now)
                 .await?;
         }
         outcome
@@ -93,7 +96,7 @@ impl Registry {
         }
         let present = match self.admit_renewal(peer, now).await {
             Ok(present) => present,
-            Err(e) => return Err(self.not_admitted("enrolment.renew", e, now).await),
+            Err(e) => return Err(self.not_admitted(EnrolmentStep::Renew, e, now).await),
         };
         let csr = CertificationRequest::Pkcs10(csr);
         self.renew_admitted(&present, peer, csr, now).await
@@ -102,7 +105,7 @@ impl Registry {
     /// Records that whoever showed a certificate is not let in.
     pub(crate) async fn not_admitted(
         &self,
-        action: &str,
+        action: EnrolmentStep,
         e: AdmissionError,
         now: OffsetDateTime,
     ) -> EnrolError {
@@ -140,7 +143,7 @@ impl Registry {
         };
         if let Err(e) = &outcome {
             let resource = (noun(authority), name.as_str());
-            self.record_refusal("enrolment.renew", resource, e, now)
+            self.record_refusal(EnrolmentStep::Renew, resource, e, now)
                 .await?;
         }
         outcome
@@ -189,7 +192,7 @@ impl Registry {
 
     pub(crate) async fn record_refusal(
         &self,
-        action: &str,
+        action: EnrolmentStep,
         (kind, holder): (&str, &str),
         e: &EnrolError,
         now: OffsetDateTime,
@@ -198,7 +201,7 @@ impl Registry {
         let from = self
             .address
             .map_or_else(String::new, |address| audit::host_of(address).to_string());
-        let cause = format!("{action} {from}");
+        let cause = format!("{} {from}", action.action());
         let noted = self.refusals().note(&cause, std::time::Instant::now());
         let Some(more) = noted else {
             return Ok(());
@@ -212,17 +215,19 @@ impl Registry {
         };
         let actor = Actor::unknown(name);
         let resource = format!("{kind}/{}", actor.id);
-        let event = Event::new(now, actor, action, resource, outcome);
-        let event = event.with_reason(e.for_peer());
-        let mut event = event.with_detail("code", e.code());
-        if let EnrolError::ApprovalGone(why) = e {
-            event = event.with_detail("why", why.clone());
-        }
-        self.record(match more {
-            0 => event,
-            more => event.with_detail("not_recorded", more),
-        })
-        .await
+        let refused = EnrolmentRefused {
+            kind: action,
+            code: Some(e.code().to_owned()),
+            why: match e {
+                EnrolError::ApprovalGone(why) => Some(why.clone()),
+                _ => None,
+            },
+            from: None,
+        };
+        let event = refused.ended(outcome, now, actor, resource);
+        let not_recorded = (more > 0).then_some(more);
+        let event = Repeated { not_recorded }.add_to(event.with_reason(e.for_peer()));
+        self.record(event).await
     }
 
     fn refusals(&self) -> std::sync::MutexGuard<'_, audit::Repeats> {
@@ -243,14 +248,17 @@ impl Registry {
         let due = self.refusals().due(at);
         for (cause, count) in due {
             // Those beyond the causes that are told apart have neither.
-            let (action, from) = cause
-                .split_once(' ')
-                .unwrap_or(("enrolment.enrol", "several"));
-            let actor = Actor::unknown("several");
-            let event = Event::new(now, actor, action, "device/several", Outcome::Deny)
-                .with_reason("refused too often to be recorded one by one")
-                .with_detail("from", from)
-                .with_detail("not_recorded", count);
+            let (action, from) = cause.split_once(' ').unwrap_or(("", "several"));
+            let refused = EnrolmentRefused {
+                kind: EnrolmentStep::of_action(action).unwrap_or(EnrolmentStep::Enrol),
+                code: None,
+                why: None,
+                from: Some(from.to_owned()),
+            };
+            let event = refused.into_event(now, Actor::unknown("several"), "device/several");
+            let event = event.with_reason("refused too often to be recorded one by one");
+            let not_recorded = Some(count);
+            let event = Repeated { not_recorded }.add_to(event);
             self.record(event).await?;
         }
         Ok(())
@@ -511,15 +519,11 @@ fn expired_renewal(
 ) -> Event {
     let resource = format!("{}/{}", noun(line.authority), line.holder);
     let days = (now - identity.not_after).whole_days();
-    Event::new(
-        now,
-        actor.clone(),
-        "enrolment.renew-expired",
-        resource,
-        Outcome::Ok,
-    )
-    .with_detail("serial", identity.serial_hex.clone())
-    .with_detail("days_expired", days)
+    let renewed = ExpiredRenewed {
+        serial: identity.serial_hex.clone(),
+        days_expired: days,
+    };
+    renewed.into_event(now, actor.clone(), resource)
 }
 
 fn check_subject(csr: &Csr, device: &str) -> Result<(), EnrolError> {

@@ -17,7 +17,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use audit::{Event, Outcome};
+use event_catalogue::{Recorded as _, registry as events};
 use pki::crl::RevocationReason;
 use pki::profile::{CaKind, Profile};
 use pki::status::Revocation;
@@ -129,6 +129,33 @@ impl HolderChange {
             Self::Revoke(_) => "revoke",
             Self::Retire => "retire",
             Self::Readmit => "readmit",
+        }
+    }
+
+    /// The event of the change; holders of a kind without events of their own are services, as gateways are.
+    fn recorded(self, noun: &str) -> events::HolderChange {
+        use events::HolderChange as Event;
+        match (noun, self) {
+            ("device", Self::Suspend) => Event::DeviceSuspend,
+            ("device", Self::Resume) => Event::DeviceResume,
+            ("device", Self::Revoke(_)) => Event::DeviceRevoke,
+            ("device", Self::Retire) => Event::DeviceRetire,
+            ("device", Self::Readmit) => Event::DeviceReadmit,
+            ("person", Self::Suspend) => Event::PersonSuspend,
+            ("person", Self::Resume) => Event::PersonResume,
+            ("person", Self::Revoke(_)) => Event::PersonRevoke,
+            ("person", Self::Retire) => Event::PersonRetire,
+            ("person", Self::Readmit) => Event::PersonReadmit,
+            ("server", Self::Suspend) => Event::ServerSuspend,
+            ("server", Self::Resume) => Event::ServerResume,
+            ("server", Self::Revoke(_)) => Event::ServerRevoke,
+            ("server", Self::Retire) => Event::ServerRetire,
+            ("server", Self::Readmit) => Event::ServerReadmit,
+            (_, Self::Suspend) => Event::GatewaySuspend,
+            (_, Self::Resume) => Event::GatewayResume,
+            (_, Self::Revoke(_)) => Event::GatewayRevoke,
+            (_, Self::Retire) => Event::GatewayRetire,
+            (_, Self::Readmit) => Event::GatewayReadmit,
         }
     }
 
@@ -251,26 +278,22 @@ impl Registry {
             revoked = revoke_all(&mut tx, authority, holder, Revocation { at, reason }).await?;
             void_codes(&mut tx, authority, holder).await?;
         }
-        let event = |action: String, resource: String| {
-            Event::new(now, warrant.by().clone(), action, resource, Outcome::Ok)
+        let changed = events::HolderChanged {
+            kind: change.recorded(noun),
+            old: from.name().to_owned(),
+            new: to.name().to_owned(),
+            certificates: revoked.len() as u64,
         };
-        let mut state_event = event(
-            format!("{noun}.{}", change.name()),
-            format!("{noun}/{holder}"),
-        )
-        .with_detail("old", from.name())
-        .with_detail("new", to.name())
-        .with_detail("certificates", revoked.len());
+        let by = warrant.by();
+        let mut state_event = changed.into_event(now, by.clone(), format!("{noun}/{holder}"));
         let mut events = Vec::with_capacity(revoked.len() + 1);
         if let Some(reason) = change.revokes_for() {
             state_event = state_event.with_reason(reason.name());
             events.extend(revoked.iter().map(|serial| {
-                event(
-                    "certificate.revoke".to_owned(),
-                    format!("certificate/{authority}/{holder}"),
-                )
-                .with_reason(reason.name())
-                .with_detail("serial", serial.clone())
+                let serial = serial.clone();
+                let object = format!("certificate/{authority}/{holder}");
+                let event = events::Revoked { serial }.into_event(now, by.clone(), object);
+                event.with_reason(reason.name())
             }));
         }
         events.insert(0, state_event);

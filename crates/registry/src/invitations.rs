@@ -1,7 +1,8 @@
 //! Invitations, by whose code somebody has a key of her own certified.
 
 use approval::Act;
-use audit::{Actor, Event, Outcome};
+use audit::Actor;
+use event_catalogue::{Recorded as _, registry as events};
 use pki::clearance::Clearance;
 use pki::issue::IssueError;
 use pki::name::{Subject, WindowsAccount};
@@ -264,25 +265,20 @@ impl Registry {
         .await?;
         let resource = format!("{}/{holder}", noun_of(profile));
         let actor: Actor = warrant.by().clone();
-        let mut event = Event::new(now, actor, "enrolment.invite", resource, Outcome::Ok)
-            .with_detail("invitation", id.clone())
-            .with_detail("profile", invitation.profile.to_string())
-            .with_detail("clearance", invitation.clearance.level())
-            .with_detail("renewals", invitation.renewals)
-            .with_detail("expires_at", expires_at.unix_timestamp());
-        match profile {
-            Profile::NetworkServer => event = event.with_detail("names", names.join(" ")),
-            _ if sealing.is_some() => event = event.with_detail("cmp", true),
-            _ => {}
-        }
-        if let Some(unit) = &invitation.subject.unit {
-            event = event.with_detail("unit", unit.clone());
-        }
-        if let Some(account) = account {
-            event = event
-                .with_detail("principal", account.principal.clone())
-                .with_detail("sid", account.sid.as_str());
-        }
+        let is_server = profile == Profile::NetworkServer;
+        let invited = events::Invited {
+            invitation: Some(id.clone()),
+            profile: Some(invitation.profile.to_string()),
+            clearance: Some(invitation.clearance.level().into()),
+            renewals: Some(invitation.renewals.into()),
+            expires_at: Some(expires_at.unix_timestamp()),
+            names: is_server.then(|| names.join(" ")),
+            cmp: (!is_server && sealing.is_some()).then_some(true),
+            unit: invitation.subject.unit.clone(),
+            principal: account.map(|account| account.principal.clone()),
+            sid: account.map(|account| account.sid.as_str().to_owned()),
+        };
+        let event = invited.into_event(now, actor, resource);
         let mut events = vec![event];
         events.extend(self.finish_in(&mut tx, warrant, &id, now).await?);
         tx.record(events).await?;

@@ -7,7 +7,9 @@
 //! The certification request gives the key and nothing else: names, level and unit are what was approved.
 
 use access::Role;
-use audit::{Actor, Event, Outcome};
+use audit::Actor;
+use event_catalogue::Recorded as _;
+use event_catalogue::registry::{EnrolmentStep, ServerKeyMade};
 use pki::csr::{self, CertificationRequest, Csr, CsrError};
 use pki::key::{KeyAlgorithm, PrivateKey};
 use pki::name::Subject;
@@ -55,7 +57,7 @@ impl Registry {
             Ok(Presented::DeviceCode) => self.enrol(name, code, csr, now).await,
             Err(e) => {
                 let resource = (e.claimed(), name);
-                self.record_refusal("enrolment.enrol", resource, &e, now)
+                self.record_refusal(EnrolmentStep::Enrol, resource, &e, now)
                     .await?;
                 Err(e)
             }
@@ -77,7 +79,7 @@ impl Registry {
         let outcome = self.try_enrol_invited(invitation, csr, None, now).await;
         if let Err(e) = &outcome {
             let resource = (noun(invitation.authority), invitation.holder.as_str());
-            self.record_refusal("enrolment.enrol", resource, e, now)
+            self.record_refusal(EnrolmentStep::Enrol, resource, e, now)
                 .await?;
         }
         outcome
@@ -98,7 +100,7 @@ impl Registry {
         let outcome = self.try_server_key(name, code, csr, now).await;
         if let Err(e) = &outcome {
             let resource = ("device", name);
-            self.record_refusal("enrolment.server-key", resource, e, now)
+            self.record_refusal(EnrolmentStep::ServerKey, resource, e, now)
                 .await?;
         }
         outcome
@@ -128,10 +130,11 @@ impl Registry {
         let key = PrivateKey::generate(algorithm).map_err(RegistryError::Key)?;
         let spki = spki_sha256(&key.spki()).map_err(|_| CsrError::Malformed)?;
         let resource = format!("{}/{name}", noun(invitation.authority));
-        let action = "enrolment.server-key";
-        let event = Event::new(now, actor(&invitation), action, resource, Outcome::Ok)
-            .with_detail("invitation", invitation.id.clone())
-            .with_detail("spki_sha256", spki.clone());
+        let made = ServerKeyMade {
+            invitation: invitation.id.clone(),
+            spki_sha256: spki.clone(),
+        };
+        let event = made.into_event(now, actor(&invitation), resource);
         self.record(event).await?;
         let archived = self.archive(invitation.profile, &key)?;
         let order = Order::new(invitation.profile, subject, key.spki())

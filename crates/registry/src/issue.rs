@@ -3,6 +3,7 @@
 use approval::Act;
 use audit::{Actor, Event, Outcome};
 use der::Encode as _;
+use event_catalogue::{Recorded as _, registry as events};
 use pki::cert::{self, CertificateChain};
 use pki::clearance::Clearance;
 use pki::issue::{CertificateRequest, Validity};
@@ -409,16 +410,20 @@ impl Registry {
             shard.note(tx, id).await?;
         }
         let mut events = superseded_events(kind, &holder, actor, &replaced, &serial, now);
-        let issued_event = event(&request, id, actor.clone(), Outcome::Ok, now)
-            .with_detail("serial", serial.clone())
-            .with_detail("other_valid_certificates", others)
-            .with_detail("fingerprint", chain.leaf_fingerprint())
-            .with_detail("spki_sha256", spki)
-            .with_detail("origin", origin.kind().name());
-        let issued_event = match self.changed_profile(order.profile) {
-            Some(sha256) => issued_event.with_detail("profile_sha256", sha256),
-            None => issued_event,
+        let issued_event = events::Issued {
+            serial: Some(serial.clone()),
+            others: u64::try_from(others).ok(),
+            fingerprint: Some(chain.leaf_fingerprint()),
+            spki_sha256: Some(spki),
+            origin: Some(origin.kind().name().to_owned()),
+            profile_sha256: self.changed_profile(order.profile),
+            renews: origin.renews().map(str::to_owned),
+            invitation: origin.invitation().map(str::to_owned),
+            ..requested(&request, id)
         };
+        let name = &request.subject.common_name;
+        let object = format!("certificate/{kind}/{name}");
+        let issued_event = issued_event.into_event(now, actor.clone(), object);
         let issued_event = match &order.archived {
             Some(key) => key.told(issued_event),
             None => issued_event,
@@ -520,33 +525,39 @@ pub(crate) fn event(
     now: OffsetDateTime,
 ) -> Event {
     let (kind, name) = (id.kind(), &request.subject.common_name);
-    let resource = format!("certificate/{kind}/{name}");
-    let mut event = Event::new(now, actor, "certificate.issue", resource, outcome)
-        .with_detail("profile", request.profile.to_string())
-        .with_detail("issuer", id.to_string());
-    if let Some(clearance) = request.clearance {
-        event = event.with_detail("clearance", clearance.level());
-    }
-    if let Some(uid) = &request.subject.uid {
-        event = event.with_detail("uid", uid.clone());
-    }
-    if let Some(unit) = &request.subject.unit {
-        event = event.with_detail("unit", unit.clone());
-    }
-    if let Some(sid) = &request.sid {
-        event = event.with_detail("sid", sid.as_str());
-    }
-    for name in &request.alt_names {
-        if let AltName::Upn(principal) = name {
-            event = event.with_detail("principal", principal.clone());
-        }
-    }
-    if request.profile == Profile::NetworkServer {
+    let object = format!("certificate/{kind}/{name}");
+    requested(request, id).ended(outcome, now, actor, object)
+}
+
+/// What the event of a certificate says of its request.
+fn requested(request: &CertificateRequest, id: AuthorityId) -> events::Issued {
+    let principal = request.alt_names.iter().rev().find_map(|name| match name {
+        AltName::Upn(principal) => Some(principal.clone()),
+        _ => None,
+    });
+    let names = (request.profile == Profile::NetworkServer).then(|| {
         let names = request.alt_names.iter().filter_map(|name| match name {
             AltName::Dns(host) => Some(host.as_str()),
             _ => None,
         });
-        event = event.with_detail("names", names.collect::<Vec<&str>>().join(" "));
+        names.collect::<Vec<&str>>().join(" ")
+    });
+    events::Issued {
+        profile: Some(request.profile.to_string()),
+        issuer: Some(id.to_string()),
+        clearance: request.clearance.map(|clearance| clearance.level().into()),
+        uid: request.subject.uid.clone(),
+        unit: request.subject.unit.clone(),
+        sid: request.sid.as_ref().map(|sid| sid.as_str().to_owned()),
+        principal,
+        names,
+        serial: None,
+        others: None,
+        fingerprint: None,
+        spki_sha256: None,
+        origin: None,
+        profile_sha256: None,
+        renews: None,
+        invitation: None,
     }
-    event
 }

@@ -10,8 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use approval::{Act, Policy, RecordedApproval};
-use audit::rows::{LOSS, ROWS, TRANSACTION};
+use audit::rows::{LOSS, TRANSACTION};
 use audit::{Actor, AuditError, Event, Leaf, Outcome, View};
+use event_catalogue::registry::{AuthoritiesIssuing, AuthorityActivated, State};
+use event_catalogue::request::{PREFIX, Step};
+use event_catalogue::{Details as _, Recorded as _};
 use pki::cert;
 use pki::name::Subject;
 use pki::profile::CaKind;
@@ -20,14 +23,15 @@ use time::OffsetDateTime;
 
 use crate::generation::AuthorityId;
 use crate::rows_log;
-use crate::writing::OPEN;
+use crate::writing::in_transaction;
 use crate::{Registry, RegistryError};
 
 /// Entries of the log that a start reads before it records once more which generations issue. Our choice: reading so many takes
 /// a fraction of a second.
 const NOTED_EVERY: u64 = 1 << 14;
-pub(crate) const NOTED: &str = "authority.issuing";
-const ACTIVATED: &str = "authority.activate";
+const NOTED: &str = AuthoritiesIssuing::ACTION;
+const ACTIVATED: &str = AuthorityActivated::ACTION;
+const OPEN: &str = State::Open.action();
 /// Beginnings of actions that say what issues.
 const DECIDING: [&str; 4] = [NOTED, ACTIVATED, OPEN, LOSS];
 /// What of the log decides, newest first.
@@ -94,7 +98,7 @@ impl Found {
         };
         let is_wanted = |rest: &str| {
             names.iter().any(|name| rest.starts_with(name))
-                || (!self.wanted.is_empty() && rest.starts_with("request."))
+                || (!self.wanted.is_empty() && rest.starts_with(PREFIX))
         };
         text.split("\"action\":\"").skip(1).any(is_wanted)
     }
@@ -104,7 +108,7 @@ impl Found {
         let action = event.action.as_str();
         if of_registry && let Some(id) = event.resource.strip_prefix("request/") {
             if self.wanted.contains(id) {
-                if action == "request.draft" {
+                if action == Step::Draft.action() {
                     self.wanted.remove(id);
                 }
                 self.events.push(event);
@@ -169,7 +173,7 @@ impl Found {
         let mut approvals = BTreeMap::new();
         let events = self.events.iter().rev();
         for event in events.filter(|event| event.resource == resource) {
-            match event.action.strip_prefix("request.") {
+            match event.action.strip_prefix(PREFIX) {
                 Some("draft" | "edit" | "return" | "submit") => approvals.clear(),
                 Some("approve") => {
                     let approval = RecordedApproval::verify(event).ok();
@@ -285,14 +289,16 @@ impl Registry {
         self.inner.sql.settle().await?;
         let (committed, rows) = self.committed(&mut turn).await?;
         let who = Actor::service("registry");
-        let mut event = Event::new(now, who, NOTED, "authorities", Outcome::Ok);
         let standings = self.standings();
-        for kind in CaKind::ALL {
-            event = event.with_detail(kind.name(), standings.issuing(kind)?.to_string());
-        }
-        event = event
-            .with_detail(TRANSACTION, committed)
-            .with_detail(ROWS, rows_log::hash(&rows));
+        let issuing = |kind| Ok::<_, RegistryError>(Some(standings.issuing(kind)?.to_string()));
+        let noted = AuthoritiesIssuing {
+            users: issuing(CaKind::Users)?,
+            devices: issuing(CaKind::Devices)?,
+            services: issuing(CaKind::Services)?,
+        };
+        let event = noted.into_event(now, who, "authorities");
+        let rows_sha256 = Some(rows_log::hash(&rows));
+        let event = in_transaction(committed, rows_sha256).add_to(event);
         self.record_in_turn(turn, self.told(vec![event])).await?;
         Ok(())
     }

@@ -113,6 +113,7 @@ use std::sync::{Arc, RwLock};
 
 use access::PersonRecord;
 use audit::{AuditSink, Event};
+use event_catalogue::{Details as _, context};
 use pki::Certificate;
 use pki::key::Passphrase;
 use pki::name::Subject;
@@ -489,18 +490,13 @@ impl Registry {
 
     /// Adds to events what this clone knows of the request that it serves.
     fn told(&self, events: Vec<Event>) -> Vec<Event> {
-        let told = |mut event: Event| {
-            if let Some(address) = self.address {
-                event = event.with_detail("address", address.to_string());
-            }
-            if let Some(protocol) = self.protocol {
-                event = event.with_detail("protocol", protocol.name());
-            }
-            match &self.request {
-                Some(request) => event.with_detail("request", request.clone()),
-                None => event,
-            }
+        let context = context::Registry {
+            address: self.address.map(|address| address.to_string()),
+            protocol: self.protocol.map(|protocol| protocol.name().to_owned()),
+            request: self.request.clone(),
+            ..context::Registry::default()
         };
+        let told = |event: Event| context.clone().add_to(event);
         events.into_iter().map(told).collect()
     }
 }

@@ -1,6 +1,7 @@
 //! How certificates come about.
 
 use audit::Event;
+use event_catalogue::{Details as _, context};
 
 /// How a certificate comes about, which decides what it takes the place of.
 pub(crate) enum Origin {
@@ -42,29 +43,33 @@ impl Origin {
         }
     }
 
-    /// Adds to the event of the certificate what it rests on.
+    /// Serial number of the certificate that it renews.
+    pub(crate) fn renews(&self) -> Option<&str> {
+        match self {
+            Self::Renewal { renews, .. } => Some(renews),
+            _ => None,
+        }
+    }
+
+    /// The invitation that it rests on.
+    pub(crate) fn invitation(&self) -> Option<&str> {
+        Some(&self.invited()?.id)
+    }
+
+    /// Adds the request that the certificate rests on to its event.
     pub(crate) fn explained(&self, event: Event) -> Event {
-        let (event, invited, request) = match self {
-            Self::Order { request } => (event, None, request.as_ref()),
-            Self::Own | Self::Enrolment => (event, None, None),
-            Self::Invitation(invited) => (event, Some(&invited.id), invited.request.as_ref()),
-            Self::Renewal {
-                renews, invited, ..
-            } => {
-                let event = event.with_detail("renews", renews.clone());
-                match invited {
-                    Some(invited) => (event, Some(&invited.id), invited.request.as_ref()),
-                    None => (event, None, None),
-                }
-            }
+        let request = match self {
+            Self::Order { request } => request.as_ref(),
+            _ => self.invited().and_then(|invited| invited.request.as_ref()),
         };
-        let event = match invited {
-            Some(id) => event.with_detail("invitation", id.clone()),
-            None => event,
-        };
-        match request {
-            Some(id) => event.with_detail("request", id.clone()),
-            None => event,
+        context::Registry::of_request(request.cloned()).add_to(event)
+    }
+
+    const fn invited(&self) -> Option<&Invited> {
+        match self {
+            Self::Order { .. } | Self::Own | Self::Enrolment => None,
+            Self::Invitation(invited) => Some(invited),
+            Self::Renewal { invited, .. } => invited.as_ref(),
         }
     }
 }

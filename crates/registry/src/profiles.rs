@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use approval::{Act, Request};
-use audit::{Event, Outcome};
+use event_catalogue::Recorded as _;
+use event_catalogue::detail::Document;
+use event_catalogue::registry::ProfileChanged;
 use pki::clearance::Clearance;
 use pki::profile::{Definition, Issuer, Presence, Profile, SharedDefinition, built_in};
 use serde::Serialize;
@@ -319,16 +321,14 @@ impl Registry {
         };
         let by = warrant.by().clone();
         let resource = format!("profile/{}", record.name);
-        let mut event = Event::new(now, by, evidence::CHANGE, resource, Outcome::Ok)
-            .with_detail("sha256", record.sha256.clone());
-        if let Some(former) = &former {
-            event = event.with_detail("old_sha256", sha256(former));
-        }
-        // Where there is a request, its events have the file; the former one is in the event that put it in force.
-        if warrant.approved().is_none() {
-            event = event.with_document("definition", text);
-        }
-        let mut events = vec![event];
+        // With a request, its events have the file; the former one is in the event that put it in force.
+        let is_ordered = warrant.approved().is_none();
+        let changed = ProfileChanged {
+            sha256: record.sha256.clone(),
+            old_sha256: former.as_ref().map(sha256),
+            definition: is_ordered.then(|| Document(text.to_owned())),
+        };
+        let mut events = vec![changed.into_event(now, by, resource)];
         let finished = self.finish_in(&mut tx, warrant, &record.sha256, now);
         events.extend(finished.await?);
         sqlx::query(

@@ -1,6 +1,7 @@
 //! Revocation, in force at once inside Cordon.
 
-use audit::{Event, Outcome};
+use audit::Event;
+use event_catalogue::{Recorded as _, registry as events};
 use pki::crl::RevocationReason;
 use pki::profile::CaKind;
 use pki::status::Revocation;
@@ -103,15 +104,10 @@ impl Registry {
         serials.extend(revoke_unused_successors(&mut tx, authority, serial, at, reason).await?);
         let resource = format!("certificate/{authority}/{holder}");
         let event = |serial: &String| {
-            Event::new(
-                now,
-                warrant.by().clone(),
-                "certificate.revoke",
-                resource.clone(),
-                Outcome::Ok,
-            )
-            .with_reason(reason.name())
-            .with_detail("serial", serial.clone())
+            let serial = serial.clone();
+            events::Revoked { serial }
+                .into_event(now, warrant.by().clone(), &resource)
+                .with_reason(reason.name())
         };
         let mut events: Vec<Event> = serials.iter().map(event).collect();
         events.extend(self.finish_in(&mut tx, warrant, serial, now).await?);

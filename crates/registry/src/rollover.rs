@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use approval::Act;
-use audit::{Actor, Event, Outcome};
+use audit::Actor;
+use event_catalogue::Recorded as _;
+use event_catalogue::registry::{AuthorityActivated, AuthorityDropped, AuthorityReady};
 use pki::Certificate;
 use pki::issue::CertificateAuthority;
 use pki::key::Passphrase;
@@ -197,7 +199,7 @@ impl Registry {
             .execute(&mut **tx)
             .await?;
             let (by, authority) = (Actor::service("registry"), format!("authority/{id}"));
-            let event = Event::new(now, by, "authority.ready", authority, Outcome::Ok);
+            let event = AuthorityReady {}.into_event(now, by, authority);
             events.push(event.with_reason("its certificate was found in the folder"));
         }
         tx.record(events).await?;
@@ -325,16 +327,13 @@ impl Registry {
             return Err(RegistryError::NotActivated { id, reason });
         }
         let der = pki::cert::to_der(self.authority(id)?.certificate())?;
-        let event = Event::new(
-            now,
-            warrant.by().clone(),
-            "authority.activate",
-            format!("authority/{}", id.kind()),
-            Outcome::Ok,
-        )
-        .with_detail("old", former.to_string())
-        .with_detail("new", id.to_string())
-        .with_detail("certificate_sha256", pki::cert::fingerprint_sha256(&der));
+        let activated = AuthorityActivated {
+            old: Some(former.to_string()),
+            new: id.to_string(),
+            certificate_sha256: Some(pki::cert::fingerprint_sha256(&der)),
+        };
+        let object = format!("authority/{}", id.kind());
+        let event = activated.into_event(now, warrant.by().clone(), object);
         let mut events = vec![event];
         events.extend(
             self.finish_in(&mut tx, warrant, &id.to_string(), now)
@@ -407,12 +406,15 @@ impl Registry {
         .execute(&mut **tx)
         .await?;
         let resource = format!("authority/{}", id.kind());
-        let mut event = Event::new(now, who, "authority.drop", resource, Outcome::Ok)
-            .with_detail("dropped", id.to_string());
+        let mut dropped = AuthorityDropped {
+            dropped: id.to_string(),
+            certificate_sha256: None,
+        };
         if let Ok(authority) = held.get(id) {
             let der = pki::cert::to_der(authority.certificate())?;
-            event = event.with_detail("certificate_sha256", pki::cert::fingerprint_sha256(&der));
+            dropped.certificate_sha256 = Some(pki::cert::fingerprint_sha256(&der));
         }
+        let event = dropped.into_event(now, who, resource);
         tx.record(vec![event]).await?;
         // Before the commit: what is dropped has no key, and one that has lost it can be dropped once more.
         files::remove_key(&self.inner.directory, &self.inner.config, id)?;

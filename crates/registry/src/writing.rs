@@ -12,28 +12,23 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use audit::rows::{ROWS, TRANSACTION};
-use audit::{Actor, Event, Outcome, Recorded};
+use audit::{Actor, Event, Recorded};
+use event_catalogue::registry::{AuthoritiesIssuing, ForeignWrite, Settled, State};
+use event_catalogue::{Details as _, Recorded as _, context};
 use store::sqlx::{self, Sqlite, Transaction};
 use store::{FollowedRows, SetHash, Snapshot, Sql, StoreError};
 use time::OffsetDateTime;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::contradiction::Contradiction;
-use crate::issuing_log::NOTED;
 use crate::rows_log::{self, WATCHED};
 use crate::{FILE, Registry, RegistryError};
-
-/// The action of the event that says which transactions took effect.
-pub(crate) const OPEN: &str = "registry.open";
-/// That of the event at an orderly end: all that was recorded took effect.
-pub(crate) const CLOSE: &str = "registry.close";
 
 const FOREIGN: &str = "something else wrote to the database; its rows are as they were";
 
 /// Tells that an event was recorded while no transaction was under way: what it says of the database is so.
 pub(crate) fn is_settled(event: &Event) -> bool {
-    [OPEN, CLOSE, NOTED].contains(&event.action.as_str())
+    Settled::is(event) || AuthoritiesIssuing::is(event)
 }
 
 /// The turn to write: whoever has it is the only one between two commits.
@@ -117,10 +112,10 @@ impl Writing {
         (turn.0.is_open, turn.0.is_unsettled) = (true, true);
         self.has_events = true;
         let number = self.number;
-        let numbered = |event: Event| event.with_detail(TRANSACTION, number);
+        let numbered = |event| in_transaction(number, None).add_to(event);
         let mut numbered: Vec<Event> = events.into_iter().map(numbered).collect();
         if let Some(last) = numbered.pop() {
-            numbered.push(last.with_detail(ROWS, rows));
+            numbered.push(in_transaction(number, Some(rows)).add_to(last));
         }
         let failed = self.failed.take();
         let before = usize::from(failed.is_some());
@@ -177,7 +172,7 @@ impl Registry {
             tx,
             number: committed.saturating_add(1),
             has_events: false,
-            failed: (turn.0.is_unsettled).then(|| settled(OPEN, committed, &rows, now)),
+            failed: (turn.0.is_unsettled).then(|| settled(State::Open, committed, &rows, now)),
             rows,
             turn: Some(turn),
             registry: self.clone(),
@@ -194,13 +189,7 @@ impl Registry {
         self.committed(&mut turn).await?;
         if turn.0.rows.take_foreign() {
             let actor = Actor::service("registry");
-            let event = Event::new(
-                now,
-                actor,
-                "registry.foreign-write",
-                "registry",
-                Outcome::Fail,
-            );
+            let event = ForeignWrite {}.into_event(now, actor, "registry");
             let event = event.with_reason(FOREIGN);
             self.record_in_turn(turn, vec![event]).await?;
         }
@@ -263,7 +252,8 @@ impl Registry {
             }
         }
         self.inner.sql.settle().await?;
-        self.record(settled(OPEN, committed, &rows, now)).await
+        self.record(settled(State::Open, committed, &rows, now))
+            .await
     }
 
     /// Notes that all that was recorded took effect, if it did; nobody writes any more.
@@ -276,7 +266,7 @@ impl Registry {
             return Ok(());
         }
         let (committed, rows) = self.committed(&mut turn).await?;
-        let event = settled(CLOSE, committed, &rows, now);
+        let event = settled(State::Close, committed, &rows, now);
         self.record_in_turn(turn, vec![event]).await?;
         Ok(())
     }
@@ -298,10 +288,21 @@ impl Registry {
 }
 
 /// An event that says which transactions took effect, and what rows there are.
-fn settled(action: &str, committed: i64, rows: &SetHash, now: OffsetDateTime) -> Event {
+fn settled(kind: State, committed: i64, rows: &SetHash, now: OffsetDateTime) -> Event {
     let actor = Actor::service("registry");
-    Event::new(now, actor, action, "registry", Outcome::Ok)
-        .with_reason("of what was recorded before, transactions with higher numbers have no effect")
-        .with_detail(TRANSACTION, committed)
-        .with_detail(ROWS, rows_log::hash(rows))
+    let event = Settled { kind }
+        .into_event(now, actor, "registry")
+        .with_reason(
+            "of what was recorded before, transactions with higher numbers have no effect",
+        );
+    in_transaction(committed, Some(rows_log::hash(rows))).add_to(event)
+}
+
+/// Number of a transaction, and the rows after it. Numbers begin with 0.
+pub(crate) fn in_transaction(number: i64, rows_sha256: Option<String>) -> context::Registry {
+    context::Registry {
+        transaction: u64::try_from(number).ok(),
+        rows_sha256,
+        ..context::Registry::default()
+    }
 }

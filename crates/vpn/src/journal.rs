@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use audit::journal::{Journal, JournalOptions};
 use audit::{Actor, Event, MAX_SHIPPED_BYTES, Outcome};
+use event_catalogue::Recorded as _;
+use event_catalogue::tunnel::{Reported, What};
 use time::OffsetDateTime;
 
 mod progress;
@@ -41,8 +43,8 @@ const ALIVE: Duration = Duration::from_hours(24);
 /// Event for the audit journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AuditEvent {
-    /// The event: `tunnel.up` and the like.
-    pub(super) action: &'static str,
+    /// Kind of the event.
+    pub(super) action: What,
     /// Whether it is a success.
     pub(super) good: bool,
     /// The peer, as far as it proved who it is.
@@ -135,7 +137,7 @@ impl Waiting {
 /// Says that the journal moves although nothing happened.
 fn alive_event() -> AuditEvent {
     AuditEvent {
-        action: "tunnel.alive",
+        action: What::Alive,
         good: true,
         peer: None,
         connection: None,
@@ -147,7 +149,7 @@ fn alive_event() -> AuditEvent {
 
 fn lost_event(count: u64) -> AuditEvent {
     AuditEvent {
-        action: "tunnel.more",
+        action: What::More,
         good: false,
         peer: None,
         connection: None,
@@ -257,15 +259,14 @@ fn entry(event: AuditEvent, now: OffsetDateTime) -> Event {
         Outcome::Deny
     };
     let resource = format!("tunnel/{connection}");
-    let mut entry = Event::new(now, actor, event.action, resource, outcome);
+    let reported = Reported {
+        kind: event.action,
+        remote: event.remote,
+        sa: event.detail,
+    };
+    let mut entry = reported.ended(outcome, now, actor, resource);
     if let Some(reason) = event.reason {
         entry = entry.with_reason(reason);
-    }
-    let details = [("remote", event.remote), ("sa", event.detail)];
-    for (name, value) in details {
-        if let Some(value) = value {
-            entry = entry.with_detail(name, value);
-        }
     }
     // An event that did not fit would cost the others of its sync as well.
     entry.fitted(MAX_SHIPPED_BYTES)

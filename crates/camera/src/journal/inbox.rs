@@ -4,7 +4,9 @@ use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use audit::{Actor, Event, JOURNAL_REFUSED, MAX_EVENT_BYTES, Outcome};
+use audit::{Actor, Event, MAX_EVENT_BYTES};
+use event_catalogue::Recorded as _;
+use event_catalogue::camera::{JournalRefused, PREFIX};
 use evidence::digest::Sha256Digest;
 use pki::file;
 use time::OffsetDateTime;
@@ -80,7 +82,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 fn command(bytes: &[u8], device: &str) -> Result<Event, String> {
     let event = Event::from_canonical(bytes);
     let event = event.map_err(|error| error_report::Report(&error).to_string())?;
-    let own = event.action.starts_with("camera.") && event.actor.id == device;
+    let own = event.action.starts_with(PREFIX) && event.actor.id == device;
     own.then_some(event)
         .ok_or_else(|| "it is not a command of this camera".to_owned())
 }
@@ -91,11 +93,18 @@ fn refused(path: &Path, bytes: &[u8], why: String, device: &str) -> Event {
     let name = UntrustedText::from_path(Path::new(path.file_name().unwrap_or_default()));
     let resource = format!("camera/{device}");
     let actor = Actor::device(device);
-    Event::new(now, actor, JOURNAL_REFUSED, resource, Outcome::Fail)
-        .with_reason(why)
-        .with_detail("file", name.as_str())
-        .with_detail("file_sha256", Sha256Digest::of(bytes).to_string())
-        .with_detail("content", UntrustedText::from_bytes(bytes).as_str())
+    let refused = JournalRefused {
+        file: Some(name.into()),
+        file_sha256: Some(Sha256Digest::of(bytes).to_string()),
+        content: Some(UntrustedText::from_bytes(bytes).into()),
+        journal_seq: None,
+        journal_sha256: None,
+        record: None,
+        missing_from: None,
+        missing_to: None,
+        camera_at: None,
+    };
+    refused.into_event(now, actor, resource).with_reason(why)
 }
 
 /// Adds a command; durable on return.

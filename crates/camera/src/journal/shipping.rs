@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use audit::MAX_SHIPPED_BYTES;
 use audit::journal::{Journal, JournalError, Shipped};
 use error_report::Report;
+use event_catalogue::camera::JournalDamaged;
 use http::{Method, Request, StatusCode};
 use serde::Deserialize;
 use time::OffsetDateTime;
@@ -219,11 +220,11 @@ pub(super) fn read_now(
     tracing::error!(from, next, damage, "records of the journal cannot be read");
     if next > journal.last_seq() {
         let now = OffsetDateTime::now_utc();
-        let event = super::event(device, "camera.journal-damaged", audit::Outcome::Fail, now);
-        let event = event
-            .with_reason(damage)
-            .with_detail("missing_from", from)
-            .with_detail("missing_to", next.saturating_sub(1));
+        let damaged = JournalDamaged {
+            missing_from: Some(from),
+            missing_to: Some(next.saturating_sub(1)),
+        };
+        let event = super::about(device, damaged, now).with_reason(damage);
         journal.append(event.fitted(MAX_SHIPPED_BYTES))?;
         inner.last.store(journal.last_seq(), Ordering::Relaxed);
     }

@@ -1,113 +1,104 @@
-//! Which of the agent's events stand in the journal, and how.
+//! Which of the agent's events the journal records, and how.
 
-use audit::Outcome;
-use serde_json::Value;
+use audit::{Actor, Event, Outcome};
+use event_catalogue::Recorded;
+use event_catalogue::camera::{
+    AboutBlock, BlockProblem, BudgetExhausted, ClockMoved, Lifecycle, Problem, ProblemKind,
+    RecipientExpired, SetAside, SourceRejected, Step, TrustUpdated,
+};
+use time::OffsetDateTime;
 use untrusted_text::UntrustedText;
 
+use super::{about, shortened};
 use crate::events::CameraEvent;
 
-type Details = Vec<(&'static str, Value)>;
-
-/// Action, outcome, reason and details; `None` for what the site learns from the block itself, or what is
-/// no act upon the camera.
-pub(super) fn told(
-    happened: &CameraEvent,
-) -> Option<(&'static str, Outcome, Option<String>, Details)> {
-    let failed = |action, reason: &String, details| {
-        Some((action, Outcome::Fail, Some(reason.clone()), details))
+/// The event of the journal; `None` for what the site learns from the block itself, or what is not an act upon the camera.
+pub(super) fn told(happened: &CameraEvent, device: &str, now: OffsetDateTime) -> Option<Event> {
+    let block = |kind, sequence: u64, reason: &str| {
+        failed(device, AboutBlock { kind, sequence }, reason, now)
     };
-    match happened {
+    let problem = |kind, reason: &str| failed(device, Problem { kind }, reason, now);
+    let event = match happened {
         CameraEvent::Sealed { .. }
         | CameraEvent::Receipted { .. }
         | CameraEvent::BearerFailed { .. }
-        | CameraEvent::RevocationKnown => None,
-        CameraEvent::Dropped(dropped) => Some((
-            "camera.drop",
-            Outcome::Fail,
-            None,
-            vec![
-                ("sequence", dropped.sequence.into()),
-                (
-                    "manifest_sha256",
-                    dropped.manifest_sha256.to_string().into(),
-                ),
-                (
-                    "cause",
-                    format!("{:?}", dropped.reason).to_lowercase().into(),
-                ),
-            ],
-        )),
-        CameraEvent::Unreadable { sequence, reason } => failed(
-            "camera.unreadable",
-            reason,
-            vec![("sequence", (*sequence).into())],
-        ),
-        CameraEvent::ReceiptRefused { sequence, reason } => failed(
-            "camera.receipt-refused",
-            reason,
-            vec![("sequence", (*sequence).into())],
-        ),
+        | CameraEvent::RevocationKnown => return None,
+        CameraEvent::Dropped(dropped) => {
+            let dropped = event_catalogue::camera::Dropped {
+                sequence: dropped.sequence,
+                manifest_sha256: dropped.manifest_sha256.to_string(),
+                cause: format!("{:?}", dropped.reason).to_lowercase(),
+            };
+            about(device, dropped, now)
+        }
+        CameraEvent::Unreadable { sequence, reason } => {
+            block(BlockProblem::Unreadable, *sequence, reason)
+        }
+        CameraEvent::ReceiptRefused { sequence, reason } => {
+            block(BlockProblem::ReceiptRefused, *sequence, reason)
+        }
         CameraEvent::RevocationUnknown { reason } => {
-            failed("camera.revocation-unknown", reason, vec![])
+            problem(ProblemKind::RevocationUnknown, reason)
         }
-        CameraEvent::TrustUpdated { version } => Some((
-            "camera.trust",
-            Outcome::Ok,
-            None,
-            vec![("version", (*version).into())],
-        )),
-        CameraEvent::TrustRefused { reason } => failed("camera.trust-refused", reason, vec![]),
-        CameraEvent::RecipientExpired { since } => Some((
-            "camera.recipient-expired",
-            Outcome::Fail,
-            None,
-            vec![("since", since.unix_timestamp().into())],
-        )),
+        CameraEvent::TrustUpdated { version } => {
+            about(device, TrustUpdated { version: *version }, now)
+        }
+        CameraEvent::TrustRefused { reason } => problem(ProblemKind::TrustRefused, reason),
+        CameraEvent::RecipientExpired { since } => {
+            let since = since.unix_timestamp();
+            about(device, RecipientExpired { since }, now)
+        }
         CameraEvent::LogContradiction(contradiction) => {
-            failed("camera.log-contradiction", &contradiction.problem, vec![])
+            problem(ProblemKind::LogContradiction, &contradiction.problem)
         }
-        CameraEvent::Rejected { name, reason } => failed(
-            "camera.reject",
-            reason,
-            vec![("name", UntrustedText::new(name).as_str().into())],
-        ),
-        CameraEvent::SetAside(summary) => Some((
-            "camera.set-aside",
-            match summary.count {
+        CameraEvent::Rejected { name, reason } => {
+            let name = UntrustedText::new(name).into();
+            failed(device, SourceRejected { name }, reason, now)
+        }
+        CameraEvent::SetAside(summary) => {
+            let outcome = match summary.count {
                 0 => Outcome::Ok,
                 _ => Outcome::Fail,
-            },
-            (!summary.reason.is_empty()).then(|| summary.reason.clone()),
-            [
-                Some(("count", summary.count.into())),
-                summary
-                    .since
-                    .map(|since| ("since", since.unix_timestamp().into())),
-            ]
-            .into_iter()
-            .flatten()
-            .collect(),
-        )),
-        CameraEvent::BudgetExhausted { bearer } => Some((
-            "camera.budget",
-            Outcome::Fail,
-            None,
-            vec![("bearer", bearer.clone().into())],
-        )),
-        CameraEvent::SpoolFull => Some(("camera.spool-full", Outcome::Fail, None, vec![])),
-        CameraEvent::Enrolled { renewed } => {
-            let action = if *renewed {
-                "camera.renew"
-            } else {
-                "camera.enrol"
             };
-            Some((action, Outcome::Ok, None, vec![]))
+            let set_aside = SetAside {
+                count: summary.count,
+                since: summary.since.map(OffsetDateTime::unix_timestamp),
+            };
+            let object = format!("camera/{device}");
+            let event = set_aside.ended(outcome, now, Actor::device(device), object);
+            match summary.reason.is_empty() {
+                true => event,
+                false => event.with_reason(shortened(&summary.reason)),
+            }
         }
-        CameraEvent::ClockJumped { seconds } => Some((
-            "camera.clock",
-            Outcome::Fail,
-            Some("the wall clock was moved".to_owned()),
-            vec![("seconds", (*seconds).into())],
-        )),
-    }
+        CameraEvent::BudgetExhausted { bearer } => {
+            let bearer = bearer.clone();
+            about(device, BudgetExhausted { bearer }, now)
+        }
+        CameraEvent::SpoolFull => {
+            let kind = ProblemKind::SpoolFull;
+            about(device, Problem { kind }, now)
+        }
+        CameraEvent::Enrolled { renewed } => {
+            let kind = match renewed {
+                true => Step::Renew,
+                false => Step::Enrol,
+            };
+            about(device, Lifecycle { kind }, now)
+        }
+        CameraEvent::ClockJumped { seconds } => {
+            let seconds = *seconds;
+            failed(
+                device,
+                ClockMoved { seconds },
+                "the wall clock was moved",
+                now,
+            )
+        }
+    };
+    Some(event)
+}
+
+fn failed(device: &str, what: impl Recorded, reason: &str, now: OffsetDateTime) -> Event {
+    about(device, what, now).with_reason(shortened(reason))
 }

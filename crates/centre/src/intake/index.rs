@@ -1,6 +1,9 @@
 //! The intake's half of the index: blocks, chains, violations and receipts.
 
 use audit::{Actor, Event};
+use event_catalogue::context::{Block, Custody, Origin};
+use event_catalogue::evidence::{Quarantined, Received};
+use event_catalogue::{Details as _, Recorded as _};
 use evidence::chain::Position;
 use evidence::digest::Sha256Digest;
 use evidence::manifest::Manifest;
@@ -13,7 +16,7 @@ use super::upload::Upload;
 use super::verify::{OTHER_SENDER, Refusal, Verified};
 use super::violation;
 use crate::clock::{from_millis, millis};
-use crate::ledger::{self, COUNT, RECEIVED_AT};
+use crate::ledger;
 use crate::receipts::is_receipt_of;
 use crate::units::Units;
 
@@ -63,49 +66,37 @@ pub(super) struct Settled {
 impl Settled {
     /// The audit event; `again` marks one repeated after a crash or a failure.
     pub(super) fn event(&self, again: bool) -> Event {
-        let (action, outcome) = if self.reason.is_empty() {
-            ("evidence.receive", audit::Outcome::Ok)
-        } else {
-            ("evidence.quarantine", audit::Outcome::Fail)
-        };
         let actor = Actor::device(&self.device);
         let resource = format!("block/{}", self.block);
         let now = OffsetDateTime::now_utc();
-        let mut event =
-            Event::new(now, actor, action, resource, outcome).with_detail("size", self.size);
-        // The index can be made again from the log.
-        event = event.with_detail(RECEIVED_AT, millis(self.received_at));
-        if let Some(sequence) = self.sequence {
-            event = event.with_detail("sequence", sequence);
-        }
-        if let Some(hash) = &self.manifest_sha256 {
-            event = event.with_detail("manifest_sha256", hash.to_string());
-        }
-        if let Some((from, to)) = self.gap {
-            event = event
-                .with_detail("missing_from", from)
-                .with_detail("missing_to", to);
-        }
-        if let Some(end) = self.signer_expired {
-            event = event.with_detail("signer_expired", end.unix_timestamp());
-        }
-        if let Some(address) = &self.address {
-            event = event.with_detail("address", address.clone());
-        }
-        if let Some((sequence, other)) = &self.fork {
-            event = event
-                .with_detail("sequence", *sequence)
-                .with_detail("disputed_block", other.clone());
-        }
-        if again {
-            event = event.with_detail("repeated", true);
-        }
-        if self.reason.is_empty() {
+        let fork = self.fork.as_ref();
+        let block = Block {
+            size: Some(self.size),
+            // The index can be rebuilt from the log.
+            received_at: Some(millis(self.received_at)),
+            sequence: fork.map(|(sequence, _)| *sequence).or(self.sequence),
+            manifest_sha256: self.manifest_sha256.as_ref().map(ToString::to_string),
+            missing_from: self.gap.map(|(from, _)| from),
+            missing_to: self.gap.map(|(_, to)| to),
+            signer_expired: self.signer_expired.map(OffsetDateTime::unix_timestamp),
+            repeated: again.then_some(true),
+        };
+        let disputed_block = fork.map(|(_, other)| other.clone());
+        let event = if self.reason.is_empty() {
             // The first event of the violation's custody record.
-            event.with_detail(COUNT, 1_u64)
+            let first = Custody {
+                count: Some(1),
+                previous: None,
+                earlier_sha256: None,
+            };
+            first.add_to(Received {}.into_event(now, actor, resource))
         } else {
+            let quarantined = Quarantined { disputed_block };
+            let event = quarantined.into_event(now, actor, resource);
             event.with_reason(&self.reason)
-        }
+        };
+        let address = self.address.clone();
+        Origin { address }.add_to(block.add_to(event))
     }
 }
 

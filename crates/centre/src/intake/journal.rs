@@ -17,6 +17,9 @@ use axum::extract::{ConnectInfo, DefaultBodyLimit, Extension, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
+use event_catalogue::camera::{JournalFork, JournalGap};
+use event_catalogue::context::{Origin, Shipped};
+use event_catalogue::{Details as _, Recorded as _};
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 use serde_json::json;
@@ -379,29 +382,32 @@ async fn known(sql: &Sql, device: &str, from: u64) -> Result<Known, StoreError> 
 /// The events of a batch: what is wrong with it first, then what the camera says.
 fn events(device: &str, records: &[Record], plan: &Plan, address: Option<&str>) -> Vec<Event> {
     let now = OffsetDateTime::now_utc();
-    let event = |action: &str, outcome| {
-        let resource = format!("camera/{device}");
-        let event = Event::new(now, Actor::device(device), action, resource, outcome);
-        match address {
-            Some(address) => event.with_detail("address", address),
-            None => event,
-        }
+    let (object, actor) = (format!("camera/{device}"), Actor::device(device));
+    let origin = |event: Event| {
+        let address = address.map(str::to_owned);
+        Origin { address }.add_to(event)
     };
     let mut events = Vec::new();
-    if let Some((from, to)) = plan.gap {
-        let gap = event("camera.journal-gap", audit::Outcome::Fail)
-            .with_reason("the camera no longer has records that never came")
-            .with_detail("missing_from", from)
-            .with_detail("missing_to", to);
-        events.push(gap);
+    if let Some((missing_from, missing_to)) = plan.gap {
+        let gap = JournalGap {
+            missing_from,
+            missing_to,
+        };
+        let gap = gap.into_event(now, actor.clone(), &object);
+        events.push(origin(
+            gap.with_reason("the camera no longer has records that never came"),
+        ));
     }
     if let Some(fork) = &plan.fork {
-        let fork = event("camera.journal-fork", audit::Outcome::Fail)
-            .with_reason("the camera's journal is not the one that it was")
-            .with_detail("journal_seq", fork.sequence)
-            .with_detail("known_sha256", fork.known.clone())
-            .with_detail("found_sha256", fork.found.clone());
-        events.push(fork);
+        let fork = JournalFork {
+            sequence: fork.sequence,
+            known_sha256: fork.known.clone(),
+            found_sha256: fork.found.clone(),
+        };
+        let fork = fork.into_event(now, actor.clone(), &object);
+        events.push(origin(
+            fork.with_reason("the camera's journal is not the one that it was"),
+        ));
     }
     for index in &plan.new {
         let Some(record) = records.get(*index) else {
@@ -410,31 +416,27 @@ fn events(device: &str, records: &[Record], plan: &Plan, address: Option<&str>) 
         let content = match &record.content {
             Ok(content) => content,
             Err(refused) => {
-                let resource = format!("camera/{device}");
-                let mut marked = refused
-                    .clone()
-                    .into_event(now, Actor::device(device), &resource);
-                if let Some(address) = address {
-                    marked = marked.with_detail("address", address);
-                }
-                events.push(marked);
+                let marked = refused.clone().into_event(now, actor.clone(), &object);
+                events.push(origin(marked));
                 continue;
             }
         };
-        let mut told = event(&content.action, content.outcome);
+        // A later version may know actions that this one does not: the event stays as the camera wrote it.
+        let (action, outcome) = (&content.action, content.outcome);
+        let mut told = origin(Event::new(now, actor.clone(), action, &object, outcome));
         told.reason.clone_from(&content.reason);
         for (name, value) in &content.details {
             told.details
                 .entry(name.clone())
                 .or_insert_with(|| value.clone());
         }
-        // The log's times are the site's; the camera's clock is a claim.
-        let at = content.at.format(&Rfc3339).unwrap_or_default();
-        told = told
-            .with_detail("camera_at", at)
-            .with_detail("journal_seq", record.seq)
-            .with_detail("journal_sha256", record.hash.to_string());
-        events.push(told);
+        let shipped = Shipped {
+            journal_seq: Some(record.seq.into()),
+            journal_sha256: Some(record.hash.to_string()),
+            // The log's times are the site's; the camera's clock is a claim.
+            camera_at: Some(content.at.format(&Rfc3339).unwrap_or_default()),
+        };
+        events.push(shipped.add_to(told));
     }
     events
 }

@@ -46,6 +46,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use audit::{Actor, AuditSink as _, Event, Repeats};
+use event_catalogue::context::Origin;
+use event_catalogue::evidence::Discarded;
+use event_catalogue::{Details as _, Recorded as _};
 use evidence::digest::{Sha256, Sha256Digest};
 use evidence::receipt::{Receipt, Verdict};
 use pool::Pool;
@@ -462,17 +465,10 @@ impl Intake {
     }
 
     async fn discard(&self, upload: &Upload, reason: &str) -> Result<(), SettleError> {
-        let mut event = Event::new(
-            OffsetDateTime::now_utc(),
-            Actor::device(&upload.device),
-            "intake.discard",
-            format!("upload/{}", upload.id),
-            audit::Outcome::Fail,
-        )
-        .with_reason(reason);
-        if let Some(address) = &upload.address {
-            event = event.with_detail("address", address.clone());
-        }
+        let (now, actor) = (OffsetDateTime::now_utc(), Actor::device(&upload.device));
+        let event = Discarded {}.into_event(now, actor, format!("upload/{}", upload.id));
+        let address = upload.address.clone();
+        let event = Origin { address }.add_to(event.with_reason(reason));
         self.record(event).await?;
         index::close_upload(&self.inner.sql, upload, &format!("!{reason}")).await?;
         self.inner.metrics.discarded.inc();

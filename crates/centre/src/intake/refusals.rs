@@ -2,7 +2,10 @@
 
 use std::time::Instant;
 
-use audit::{Actor, Event, Repeats};
+use audit::{Actor, Repeats};
+use event_catalogue::context::Repeated;
+use event_catalogue::evidence::UploadRefused;
+use event_catalogue::{Details as _, Recorded as _};
 use time::OffsetDateTime;
 
 use super::Intake;
@@ -43,18 +46,10 @@ impl Intake {
     }
 
     async fn record_refusal(&self, device: &str, code: &str, more: u64) {
-        let event = Event::new(
-            OffsetDateTime::now_utc(),
-            Actor::device(device),
-            "intake.refuse",
-            "intake",
-            audit::Outcome::Deny,
-        )
-        .with_reason(code);
-        let event = match more {
-            0 => event,
-            more => event.with_detail("not_recorded", more),
-        };
+        let (now, actor) = (OffsetDateTime::now_utc(), Actor::device(device));
+        let event = UploadRefused {}.into_event(now, actor, "intake");
+        let not_recorded = (more > 0).then_some(more);
+        let event = Repeated { not_recorded }.add_to(event.with_reason(code));
         // The refusal stands, recorded or not.
         if let Err(error) = self.record(event).await {
             tracing::error!(%error, "a refused upload could not be recorded");

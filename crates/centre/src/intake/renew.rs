@@ -1,7 +1,9 @@
 //! Receipts that cameras refuse, so that the centre says the same again: those whose signer was revoked after
 //! it signed, and those that were signed under a wrong clock which has been put right since.
 
-use audit::{Actor, Event};
+use audit::Actor;
+use event_catalogue::Recorded as _;
+use event_catalogue::evidence::ReceiptReissued;
 use evidence::cms;
 use evidence::receipt::{Receipt, ReceiptError};
 use time::OffsetDateTime;
@@ -47,14 +49,9 @@ impl Intake {
         }
         let receipt = Receipt::parse(&verified.content)?;
         let block = receipt.block_sha256;
-        let event = Event::new(
-            now,
-            Actor::device(&device.0),
-            "intake.receipt-again",
-            format!("block/{block}"),
-            audit::Outcome::Ok,
-        )
-        .with_reason(reason);
+        let event = ReceiptReissued {}
+            .into_event(now, Actor::device(&device.0), format!("block/{block}"))
+            .with_reason(reason);
         self.record(event).await?;
         let cms = receipt.sign_at(&ours.key, &ours.chain, now)?;
         index::replace_receipt(&inner.sql, &block, &device.0, &cms).await?;

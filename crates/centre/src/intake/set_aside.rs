@@ -4,14 +4,14 @@
 //! camera says it of itself: it can hide what it set aside, and claim what it did not, and changes nothing else by it.
 
 use audit::Event;
+use event_catalogue::Recorded as _;
+use event_catalogue::camera::SetAside;
 use store::sqlx::{self, SqliteConnection};
 use store::{Sql, StoreError};
 use time::OffsetDateTime;
 
 use crate::clock::{from_millis, millis};
 
-/// The action of the report.
-const ACTION: &str = "camera.set-aside";
 /// Longest reason that is kept, in bytes: cameras send 512.
 const MAX_REASON: usize = 1024;
 /// Cameras in one list of warnings; the first line says how many there are.
@@ -30,9 +30,10 @@ pub(super) struct Report {
 impl Report {
     /// Reads the report out of an event; none if it is another event, or has no count.
     pub(super) fn of(event: &Event) -> Option<Self> {
-        let number = |name: &str| event.details.get(name).and_then(serde_json::Value::as_i64);
-        let count = number("count").filter(|count| event.action == ACTION && *count >= 0)?;
-        let since = number("since").and_then(|at| OffsetDateTime::from_unix_timestamp(at).ok());
+        let report = SetAside::from_event(event)?;
+        let count = i64::try_from(report.count).ok()?;
+        let since = report.since;
+        let since = since.and_then(|at| OffsetDateTime::from_unix_timestamp(at).ok());
         let mut reason = event.reason.clone().unwrap_or_default();
         while reason.len() > MAX_REASON {
             reason.pop();
@@ -98,6 +99,7 @@ pub(super) async fn warnings(sql: &Sql, now: OffsetDateTime) -> Result<Vec<Strin
 mod tests {
     use super::*;
     use audit::{Actor, Outcome};
+    use event_catalogue::camera::Started;
 
     fn event(action: &str) -> Event {
         let at = OffsetDateTime::UNIX_EPOCH;
@@ -106,20 +108,26 @@ mod tests {
 
     #[test]
     fn only_a_report_with_a_count_is_one() {
-        let right = event(ACTION)
+        let right = event(SetAside::ACTION)
             .with_detail("count", 3)
             .with_detail("since", 5);
         let report = Report::of(&right.with_reason("no time")).unwrap();
         assert_eq!((report.count, report.since), (3, Some(5_000)));
         assert_eq!(report.reason, "no time");
         assert_eq!(
-            Report::of(&event("camera.start").with_detail("count", 3)),
+            Report::of(&event(Started::ACTION).with_detail("count", 3)),
             None
         );
-        assert_eq!(Report::of(&event(ACTION)), None);
-        assert_eq!(Report::of(&event(ACTION).with_detail("count", -1)), None);
-        assert_eq!(Report::of(&event(ACTION).with_detail("count", "3")), None);
-        let odd = event(ACTION)
+        assert_eq!(Report::of(&event(SetAside::ACTION)), None);
+        assert_eq!(
+            Report::of(&event(SetAside::ACTION).with_detail("count", -1)),
+            None
+        );
+        assert_eq!(
+            Report::of(&event(SetAside::ACTION).with_detail("count", "3")),
+            None
+        );
+        let odd = event(SetAside::ACTION)
             .with_detail("count", 1)
             .with_detail("since", i64::MAX);
         assert_eq!(Report::of(&odd).unwrap().since, None);

@@ -1,17 +1,12 @@
 //! A violation's custody record: its head, and a hash of everything in it.
 
 use audit::{Event, Outcome};
+use event_catalogue::context::{Block, Custody};
+use event_catalogue::evidence::{Received, Reviewed};
+use event_catalogue::{Details as _, Recorded as _};
 use evidence::digest::Sha256Digest;
-use serde_json::Value;
 
 use crate::clock::millis;
-
-/// Details of a custody event; `docs/formats.md` describes them.
-pub(crate) const COUNT: &str = "custody_count";
-pub(crate) const PREVIOUS: &str = "custody_previous";
-pub(crate) const EARLIER: &str = "custody_earlier_sha256";
-/// Detail of an event of receipt: when the last byte had arrived, in milliseconds since the Unix epoch.
-pub(crate) const RECEIVED_AT: &str = "received_at";
 
 /// State of a violation by its newest decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,7 +44,7 @@ impl Step {
         Self {
             at,
             actor: device.to_owned(),
-            action: "evidence.receive".to_owned(),
+            action: Received::ACTION.to_owned(),
             log_index,
             count: Some(1),
         }
@@ -62,14 +57,14 @@ impl Step {
             _ => event.action.clone(),
         };
         Self {
-            at: match event.action.as_str() {
-                "evidence.receive" => received_at(event),
-                _ => millis(event.at),
+            at: match Received::is(event) {
+                true => received_at(event),
+                false => millis(event.at),
             },
             actor: actor.clone(),
             action,
             log_index: index,
-            count: number(event, COUNT),
+            count: custody_count(event),
         }
     }
 }
@@ -88,14 +83,12 @@ pub(crate) struct Decided {
 impl Decided {
     /// The decision that an event tells of, if it does.
     pub(crate) fn of(event: &Event) -> Option<Self> {
-        if event.action != "evidence.decide" || event.outcome != Outcome::Ok {
-            return None;
-        }
+        let reviewed = Reviewed::from_event(event).filter(|_| event.outcome == Outcome::Ok)?;
         Some(Self {
             at: millis(event.at),
             uid: event.actor.id.clone(),
             name: event.actor.name.clone().unwrap_or_default(),
-            decision: text(event, "decision")?.to_owned(),
+            decision: reviewed.decision,
             reason: event.reason.clone().unwrap_or_default(),
         })
     }
@@ -193,7 +186,7 @@ impl Record {
             head: RecordHead {
                 log_index: index,
                 count: 1,
-                is_numbered: number(event, COUNT).is_some(),
+                is_numbered: custody_count(event).is_some(),
                 state: State::Open,
                 decided_at: i64::MIN,
                 steps,
@@ -247,8 +240,8 @@ impl Record {
         self.is_adopted = false;
         let head = &mut self.head;
         head.log_index = index;
-        head.is_numbered = number(event, COUNT).is_some();
-        head.count = number(event, COUNT).unwrap_or(head.count.saturating_add(1));
+        head.is_numbered = custody_count(event).is_some();
+        head.count = custody_count(event).unwrap_or(head.count.saturating_add(1));
         head.steps.add_step(&Step::of(index, event), false);
         if let Some(decided) = Decided::of(event) {
             head.decisions.add_decision(&decided);
@@ -263,14 +256,17 @@ impl Record {
 
     /// How `event` continues the record.
     pub(super) fn continues(&self, event: &Event) -> Continues {
-        let previous = event.details.get(PREVIOUS).and_then(Value::as_u64);
+        let Some(custody) = Custody::of(event) else {
+            return Continues::Not;
+        };
         let follows = |head: &RecordHead, count: u64| {
             let is_next = count == head.count.saturating_add(1);
             // The first one with a number names those of earlier versions, and counts only what was in their index.
             let is_numbered = head.is_numbered && is_next;
-            previous == Some(head.log_index) && (is_numbered || event.details.contains_key(EARLIER))
+            custody.previous == Some(head.log_index)
+                && (is_numbered || custody.earlier_sha256.is_some())
         };
-        match number(event, COUNT) {
+        match custody.count {
             None => Continues::Next,
             Some(count) if follows(&self.head, count) => Continues::Next,
             Some(count) => match &self.before {
@@ -281,16 +277,12 @@ impl Record {
     }
 }
 
-/// When the block of an event had arrived.
+/// Arrival of an event's block, in milliseconds since the Unix epoch.
 pub(super) fn received_at(event: &Event) -> i64 {
-    let at = event.details.get(RECEIVED_AT).and_then(Value::as_i64);
+    let at = Block::of(event).and_then(|block| block.received_at);
     at.unwrap_or_else(|| millis(event.at))
 }
 
-pub(super) fn number(event: &Event, name: &str) -> Option<u64> {
-    event.details.get(name)?.as_u64()
-}
-
-pub(super) fn text<'a>(event: &'a Event, name: &str) -> Option<&'a str> {
-    event.details.get(name)?.as_str()
+fn custody_count(event: &Event) -> Option<u64> {
+    Custody::of(event)?.count
 }

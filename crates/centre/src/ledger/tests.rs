@@ -19,8 +19,8 @@ fn block_event(action: &str, digit: &str, outcome: Outcome) -> Event {
 fn receive(digit: &str) -> Event {
     block_event("evidence.receive", digit, Outcome::Ok)
         .with_detail("manifest_sha256", hash("e").to_string())
-        .with_detail(COUNT, 1)
-        .with_detail(RECEIVED_AT, 5)
+        .with_detail("custody_count", 1)
+        .with_detail("received_at", 5)
 }
 
 fn look(digit: &str) -> Event {
@@ -31,8 +31,8 @@ fn look(digit: &str) -> Event {
 
 fn numbered(digit: &str, count: u64, previous: u64) -> Event {
     look(digit)
-        .with_detail(COUNT, count)
-        .with_detail(PREVIOUS, previous)
+        .with_detail("custody_count", count)
+        .with_detail("custody_previous", previous)
 }
 
 fn decision(digit: &str, decision: &str, count: u64, previous: u64) -> Event {
@@ -115,7 +115,7 @@ fn event_that_does_not_continue_the_record_is_outside() {
         numbered("1", 2, 0),
         numbered("1", 1, 0),
         numbered("2", 2, 0),
-        look("1").with_detail(COUNT, 4),
+        look("1").with_detail("custody_count", 4),
     ] {
         let mut events = begin();
         events.push(other.clone());
@@ -151,7 +151,7 @@ fn events_of_earlier_versions_count_in_the_order_of_the_log() {
         receive("1"),
         look("1"),
         look("1"),
-        numbered("1", 4, 2).with_detail(EARLIER, "x"),
+        numbered("1", 4, 2).with_detail("custody_earlier_sha256", "x"),
         numbered("1", 5, 3),
     ]);
     let head = head(&all, "1");

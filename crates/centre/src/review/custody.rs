@@ -11,6 +11,7 @@
 use std::sync::Arc;
 
 use audit::{AuditSink as _, Event};
+use event_catalogue::{Details as _, context};
 use evidence::digest::Sha256Digest;
 use pool::Pool;
 use store::sqlx::{self, Sqlite, Transaction};
@@ -19,7 +20,7 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use super::error::ReviewError;
 use super::shares::Turn;
-use crate::ledger::{COUNT, Decided, EARLIER, FollowedLog, History, PREVIOUS, Step};
+use crate::ledger::{Decided, FollowedLog, History, Step};
 
 /// Locks between violations; two that share one wait for each other, and for nobody else.
 const LOCKS: usize = 64;
@@ -96,11 +97,13 @@ fn numbered(audit: &FollowedLog, violation: &str, event: Event) -> Result<Event,
     audit.catch_up()?;
     let known = audit.ledger.violation(violation);
     let known = known.ok_or(ReviewError::NotFound("receipt"))?;
-    let event = event
-        .with_detail(COUNT, known.head.count.saturating_add(1))
-        .with_detail(PREVIOUS, known.head.log_index);
+    let mut custody = context::Custody {
+        count: Some(known.head.count.saturating_add(1)),
+        previous: Some(known.head.log_index),
+        earlier_sha256: None,
+    };
     if known.head.is_numbered {
-        return Ok(event);
+        return Ok(custody.add_to(event));
     }
     // Events of earlier versions have no numbers: the first one that has says which came before.
     let (history, _) = History::read(audit, &known)?;
@@ -110,7 +113,8 @@ fn numbered(audit: &FollowedLog, violation: &str, event: Event) -> Result<Event,
         .map(|step| step.log_index.to_string())
         .collect();
     let hash = Sha256Digest::of(list.join(",").as_bytes());
-    Ok(event.with_detail(EARLIER, hash.to_string()))
+    custody.earlier_sha256 = Some(hash.to_string());
+    Ok(custody.add_to(event))
 }
 
 /// Copies a step into the index.

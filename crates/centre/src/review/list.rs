@@ -6,6 +6,8 @@
 
 use audit::Event;
 use centre_api::{Cursor, Filter, Page, Summary};
+use event_catalogue::Details as _;
+use event_catalogue::context::Search;
 use store::sqlx::{self, Row as _, Sqlite};
 use store::{Sql, StoreError, readable, readable_rows};
 use time::OffsetDateTime;
@@ -27,26 +29,21 @@ const FIRST_CHUNK: usize = 2 * PAGE;
 const AUDIENCES: usize = 64;
 
 /// The event of a search with what was looked for: who follows a car must be found by its plate.
-pub(super) fn describe(filter: &Filter, mut event: Event) -> Event {
+pub(super) fn describe(filter: &Filter, event: Event) -> Event {
     let instant = |at: Option<OffsetDateTime>| at.map(|at| at.unix_timestamp().to_string());
     let text = |text: &str| (!text.is_empty()).then(|| term(text));
-    let terms = [
-        ("search.from", instant(filter.from)),
-        ("search.to", instant(filter.to)),
-        ("search.place", text(&filter.place)),
-        ("search.device", text(&filter.device)),
-        ("search.plate", text(&filter.plate)),
-        ("search.min_speed", filter.min_speed.map(|s| s.to_string())),
-        ("search.state", text(&filter.state)),
-        ("search.before", filter.before.map(|at| at.0.to_string())),
-        ("search.after", filter.after.map(|at| at.0.to_string())),
-    ];
-    for (name, value) in terms {
-        if let Some(value) = value {
-            event = event.with_detail(name, value);
-        }
-    }
-    event
+    let search = Search {
+        from: instant(filter.from),
+        to: instant(filter.to),
+        place: text(&filter.place),
+        device: text(&filter.device),
+        plate: text(&filter.plate),
+        min_speed: filter.min_speed.map(|s| s.to_string()),
+        state: text(&filter.state),
+        before: filter.before.map(|at| at.0.to_string()),
+        after: filter.after.map(|at| at.0.to_string()),
+    };
+    search.add_to(event)
 }
 
 /// Whether nothing is narrowed.

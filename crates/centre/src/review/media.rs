@@ -12,6 +12,8 @@ use super::error::ReviewError;
 use super::shares::Stream;
 use access::{Action, Principal};
 use bytes::Bytes;
+use event_catalogue::Details as _;
+use event_catalogue::context::Viewed;
 use evidence::digest::Sha256Digest;
 use evidence::open::{MediumCursor, OpenError, Opened};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
@@ -170,7 +172,12 @@ impl Review {
     pub async fn thumbnail(&self, who: &Principal, id: &str) -> Result<Vec<u8>, ReviewError> {
         let resource = self.resource(id).await?;
         self.permit_described(who, Action::EvidenceView, &resource, Some(id), |event| {
-            event.with_detail("thumbnail", true)
+            let viewed = Viewed {
+                thumbnail: Some(true),
+                page: None,
+                before: None,
+            };
+            viewed.add_to(event)
         })
         .await?;
         if let Some(jpeg) = self.thumbnails.get(id) {

@@ -19,8 +19,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use access::{Action, Context, PolicyDecisionPoint, Principal, Resource};
-use audit::{Actor, AuditSink, Event, Outcome, RepeatBounds, Repeats};
+use audit::{Actor, AuditSink, Event, RepeatBounds, Repeats};
 use centre_api::{Camera, Decision, Details, Filter, Overview, Page, Summary};
+use event_catalogue::context::{Origin, Repeated};
+use event_catalogue::evidence::{Reviewed, ViewsRefused};
+use event_catalogue::{Details as _, Recorded as _};
 use evidence::export::LogProof;
 use pool::Pool;
 use store::{Objects, Sql, StoreError, sqlx};
@@ -209,13 +212,12 @@ impl Review {
         self.permit(who, Action::EvidenceReview, &resource, Some(id))
             .await?;
         let at = OffsetDateTime::now_utc();
-        let event = Event::new(at, actor(who), "evidence.decide", name(id), Outcome::Ok)
-            .with_reason(reason)
-            .with_detail("decision", decision.as_str());
-        let event = match who.address() {
-            Some(address) => event.with_detail("address", address.to_string()),
-            None => event,
+        let reviewed = Reviewed {
+            decision: decision.as_str().to_owned(),
         };
+        let event = reviewed.into_event(at, actor(who), name(id));
+        let address = who.address().map(|address| address.to_string());
+        let event = Origin { address }.add_to(event.with_reason(reason));
         // The event is the decision.
         self.record(event, Some(id)).await?;
         Ok(())
@@ -350,7 +352,10 @@ impl Review {
         let cause = format!("{} at {}", event.actor.id, name(violation));
         match self.repeats().note(&cause, Instant::now())? {
             0 => Some(event),
-            more => Some(event.with_detail("not_recorded", more)),
+            more => {
+                let not_recorded = Some(more);
+                Some(Repeated { not_recorded }.add_to(event))
+            }
         }
     }
 
@@ -359,9 +364,9 @@ impl Review {
         let due = self.repeats().due(Instant::now());
         for (cause, count) in due {
             let (now, actor) = (OffsetDateTime::now_utc(), Actor::unknown(cause));
-            let event = Event::new(now, actor, "evidence.refuse", "violations", Outcome::Deny)
-                .with_reason("more of the same")
-                .with_detail("not_recorded", count);
+            let event = ViewsRefused {}.into_event(now, actor, "violations");
+            let not_recorded = Some(count);
+            let event = Repeated { not_recorded }.add_to(event.with_reason("more of the same"));
             if let Err(error) = self.record(event, None).await {
                 tracing::error!(%error, count, "counted refusals are not recorded");
             }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use audit::{Actor, AuditSink as _};
 use error_report::Report;
+use event_catalogue::evidence::{DamageKind, LossKind};
 use evidence::digest::{Sha256, Sha256Digest};
 use store::{ObjectId, Objects};
 
@@ -151,7 +152,7 @@ impl Scrub {
         let reason = damage.to_string();
         tracing::error!(%block, reason, "the file of a block is damaged");
         let name = block.to_string();
-        let recorded = self.record("evidence.archive-damage", &name, &reason).await;
+        let recorded = self.record(DamageKind::Archive, &name, &reason).await;
         if let Err(error) = recorded {
             // It is reported again.
             self.progress().damaged.remove(block);
@@ -177,7 +178,7 @@ impl Scrub {
             return;
         }
         let (actor, reason) = (Actor::service("centre"), "the archive has the block again");
-        let events = whole::loss_events(whole::END_LOSS, &actor, reason, &[*block]);
+        let events = whole::loss_events(LossKind::Ended, &actor, reason, &[*block]);
         let audit = Arc::clone(&self.parts.audit);
         let recorded = self.parts.pool.run(move || audit.record_all(events)).await;
         match recorded {

@@ -2,8 +2,12 @@
 
 use std::path::Path;
 
-use audit::{Actor, AuditSink as _, Event, Logged, Outcome};
+use audit::{Actor, AuditSink as _, Event, Logged};
 use error_report::Report;
+use event_catalogue::camera::{JournalFork, PREFIX};
+use event_catalogue::context::Shipped;
+use event_catalogue::evidence::IndexRebuilt;
+use event_catalogue::{Details as _, Recorded as _};
 use evidence::receipt::{Receipt, SCHEMA, Verdict as Given};
 use store::sqlx::sqlite::SqliteConnectOptions;
 use store::sqlx::{self, Connection as _, SqliteConnection};
@@ -164,25 +168,30 @@ impl Scrub {
     /// Writes which records of cameras the log has.
     async fn rebuild_journals(&self) -> Result<(), ScrubError> {
         let events = self
-            .events("\"resource\":\"camera/", |event| {
-                event.action.starts_with("camera.") || event.action == audit::JOURNAL_REFUSED
+            .events("\"resource\":\"camera/".to_owned(), |event| {
+                event.action.starts_with(PREFIX) || event.action == audit::JOURNAL_REFUSED
             })
             .await?;
         let mut tx = self.parts.sql.write().await?;
         for (index, event) in events {
-            let seq = event.details.get("journal_seq");
-            let Some(seq) = seq.and_then(serde_json::Value::as_i64) else {
+            let Some(shipped) = Shipped::of(&event) else {
                 continue;
             };
-            if event.action == "camera.journal-fork" {
+            let Some(seq) = shipped
+                .journal_seq
+                .as_ref()
+                .and_then(serde_json::Value::as_i64)
+            else {
+                continue;
+            };
+            if JournalFork::is(&event) {
                 sqlx::query("DELETE FROM camera_journal WHERE device = ? AND seq >= ?")
                     .bind(&event.actor.id)
                     .bind(seq)
                     .execute(&mut *tx)
                     .await?;
             }
-            let hash = event.details.get("journal_sha256");
-            if let Some(hash) = hash.and_then(serde_json::Value::as_str) {
+            if let Some(hash) = shipped.journal_sha256 {
                 sqlx::query("INSERT OR REPLACE INTO camera_journal VALUES (?, ?, ?, ?)")
                     .bind(&event.actor.id)
                     .bind(seq)
@@ -198,13 +207,13 @@ impl Scrub {
     /// The centre's own events that have `part` in their text and are `wanted`.
     async fn events(
         &self,
-        part: &'static str,
+        part: String,
         wanted: fn(&Event) -> bool,
     ) -> Result<Vec<(u64, Event)>, ScrubError> {
         let audit = self.parts.audit.clone();
         let read = move || {
             let mut found = Vec::new();
-            let has_part = |text: &str| text.contains(part);
+            let has_part = |text: &str| text.contains(&part);
             audit.read_on(0, &has_part, &mut |logged: Logged| {
                 if logged.is_own && wanted(&logged.event) {
                     found.push((logged.index, logged.event));
@@ -219,10 +228,12 @@ impl Scrub {
     pub(crate) async fn record_rebuild(&self, rebuilt: &Rebuilt) -> Result<(), ScrubError> {
         let now = OffsetDateTime::now_utc();
         let actor = Actor::service("centre");
-        let event = Event::new(now, actor, "evidence.rebuild-index", "index", Outcome::Ok)
-            .with_detail("accepted", rebuilt.accepted)
-            .with_detail("set_apart", rebuilt.set_apart)
-            .with_detail("lost", rebuilt.lost.len() as u64);
+        let event = IndexRebuilt {
+            accepted: rebuilt.accepted,
+            set_apart: rebuilt.set_apart,
+            lost: rebuilt.lost.len() as u64,
+        };
+        let event = event.into_event(now, actor, "index");
         let audit = self.parts.audit.clone();
         self.parts.pool.run(move || audit.record(event)).await??;
         Ok(())

@@ -1,5 +1,6 @@
 //! Rows of the index about one block, compared with manifest and log, and written anew from them.
 
+use event_catalogue::evidence::DamageKind;
 use evidence::manifest::Manifest;
 use evidence::receipt::{Receipt, SCHEMA, Verdict as Given};
 use store::sqlx::{self, Sqlite, Transaction};
@@ -183,7 +184,8 @@ impl Scrub {
                 "the row of a block that was set apart differs from the log: it is repaired"
             );
             let reason = "its row in the index was not that of the log";
-            self.record("evidence.index-repair", &block, reason).await?;
+            self.record(DamageKind::IndexRepaired, &block, reason)
+                .await?;
             let receipt = self.refusal(known)?;
             let mut tx = self.parts.sql.write().await?;
             write_set_apart(&mut tx, known, &receipt).await?;
@@ -196,7 +198,8 @@ impl Scrub {
             "rows of the index differ from the log: they are repaired"
         );
         let reason = "its rows in the index were not those of the manifest and the log";
-        self.record("evidence.index-repair", &block, reason).await?;
+        self.record(DamageKind::IndexRepaired, &block, reason)
+            .await?;
         let _held = self.parts.custody.lock(&known.violation()).await;
         // What was added meanwhile would be lost: another step repairs.
         let newest = self.parts.audit.ledger.block(&known.block);
@@ -300,7 +303,7 @@ impl Scrub {
                     "the index has a block that the log does not know"
                 );
                 self.record(
-                    "evidence.index-unknown",
+                    DamageKind::IndexUnknown,
                     &name,
                     "the log does not know the block",
                 )

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
+use event_catalogue::evidence::DamageKind;
 use evidence::digest::Sha256Digest;
 use evidence::manifest::Manifest;
 use store::sqlx::{self, Sqlite, Transaction};
@@ -161,7 +162,8 @@ impl Scrub {
             reason,
             "the index differs from the log: it is repaired"
         );
-        self.record("evidence.index-repair", table, reason).await?;
+        self.record(DamageKind::IndexRepaired, table, reason)
+            .await?;
         Ok(self.parts.sql.write().await?)
     }
 

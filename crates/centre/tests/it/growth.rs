@@ -184,7 +184,7 @@ async fn filled(world: Arc<World>, count: usize) -> Site {
     sink.record_all(events(&rows)).unwrap();
     // There is no archive.
     let (now, who) = (OffsetDateTime::now_utc(), Actor::service("cordon"));
-    let mut loss = Event::new(now, who, centre::ACCEPT_LOSS, "archive", Outcome::Ok)
+    let mut loss = Event::new(now, who, "evidence.accept-loss", "archive", Outcome::Ok)
         .with_detail("missing", count);
     "site".clone_into(&mut loss.role);
     sink.record(loss).unwrap();

@@ -194,7 +194,7 @@ async fn accepted_loss_of_the_archive_covers_as_many_blocks_as_it_says() {
     assert_eq!(lost.unwrap().len(), 2);
     for (missing, role, starts) in [(1, "site", false), (2, "centre", false), (2, "site", true)] {
         let (now, who) = (crate::world::now(), audit::Actor::service("cordon"));
-        let action = centre::ACCEPT_LOSS;
+        let action = "evidence.accept-loss";
         let mut event = audit::Event::new(now, who, action, "archive", audit::Outcome::Ok)
             .with_detail("missing", missing);
         role.clone_into(&mut event.role);

@@ -1,6 +1,8 @@
 //! Accounts: each bound to the invitation of one server.
 
-use audit::{Actor, Event, Outcome};
+use audit::{Actor, Event};
+use event_catalogue::Recorded;
+use event_catalogue::registry::{AccountEnded, AccountKeyChanged, AccountMade};
 use pki::acme::{Binding, Jwk, KeyChange, NewAccount};
 use store::sqlx::{self, Sqlite, SqlitePool, Transaction};
 use time::OffsetDateTime;
@@ -36,10 +38,8 @@ impl Account {
         Actor::service(&self.holder)
     }
 
-    fn event(&self, action: &str, now: OffsetDateTime) -> Event {
-        let resource = format!("server/{}", self.holder);
-        Event::new(now, self.actor(), action, resource, Outcome::Ok)
-            .with_detail("account", self.id.clone())
+    fn event(&self, what: impl Recorded, now: OffsetDateTime) -> Event {
+        what.into_event(now, self.actor(), format!("server/{}", self.holder))
     }
 }
 
@@ -211,15 +211,13 @@ impl Registry {
         .execute(&mut **tx)
         .await?;
         invitations::forget_sealed(&mut tx, Forget::Of(&invitation.id)).await?;
-        let event = account
-            .event("enrolment.account", now)
-            .with_detail("invitation", invitation.id.clone())
-            .with_detail("thumbprint", key.thumbprint());
-        let event = match former.as_slice() {
-            [] => event,
-            _ => event.with_detail("ends", former.join(" ")),
+        let made = AccountMade {
+            account: account.id.clone(),
+            invitation: invitation.id.clone(),
+            thumbprint: key.thumbprint(),
+            ends: (!former.is_empty()).then(|| former.join(" ")),
         };
-        tx.record(vec![event]).await?;
+        tx.record(vec![account.event(made, now)]).await?;
         tx.commit().await?;
         Ok(account)
     }
@@ -240,7 +238,10 @@ impl Registry {
         if ended.rows_affected() == 0 {
             return Err(AcmeRefusal::AccountEnded("ended".to_owned()).into());
         }
-        let event = account.event("enrolment.account-deactivate", now);
+        let ended = AccountEnded {
+            account: account.id.clone(),
+        };
+        let event = account.event(ended, now);
         tx.record(vec![event]).await?;
         tx.commit().await?;
         let state = "deactivated".to_owned();
@@ -287,11 +288,12 @@ impl Registry {
         if changed.rows_affected() == 0 {
             return Err(AcmeRefusal::KeyChange("key").into());
         }
-        let event = account
-            .event("enrolment.account-key", now)
-            .with_detail("old", account.key.thumbprint())
-            .with_detail("new", new.thumbprint());
-        tx.record(vec![event]).await?;
+        let changed = AccountKeyChanged {
+            account: account.id.clone(),
+            old: account.key.thumbprint(),
+            new: new.thumbprint(),
+        };
+        tx.record(vec![account.event(changed, now)]).await?;
         tx.commit().await?;
         Ok(Account {
             key: new.clone(),

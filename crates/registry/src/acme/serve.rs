@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use ::http::StatusCode;
+use event_catalogue::registry::EnrolmentStep;
 use pki::acme::{
     AccountUpdate, Finalize, Jwk, KeyChange, NewAccount, NewOrder, Revoke, SignedRequest,
     SigningKey,
@@ -56,15 +57,15 @@ impl Resource {
     }
 
     /// Its name in events of refusals.
-    const fn action(&self) -> &'static str {
+    const fn action(&self) -> EnrolmentStep {
         match self {
-            Self::NewAccount | Self::Account(_) => "enrolment.account",
-            Self::KeyChange => "enrolment.account-key",
+            Self::NewAccount | Self::Account(_) => EnrolmentStep::Account,
+            Self::KeyChange => EnrolmentStep::AccountKey,
             Self::NewOrder | Self::Orders(_) | Self::Order(_) | Self::Authorization(..) => {
-                "enrolment.order"
+                EnrolmentStep::Order
             }
-            Self::Finalize(_) | Self::Certificate(_) => "enrolment.enrol",
-            Self::RevokeCert => "certificate.revoke",
+            Self::Finalize(_) | Self::Certificate(_) => EnrolmentStep::Enrol,
+            Self::RevokeCert => EnrolmentStep::Revoke,
         }
     }
 }
@@ -80,7 +81,7 @@ pub(super) struct Call<'a> {
 
 /// Whom events about a request name.
 struct About {
-    action: &'static str,
+    action: EnrolmentStep,
     kind: &'static str,
     name: String,
 }
@@ -305,7 +306,7 @@ impl Registry {
                 let order = self.order_of(&account, id).await?;
                 let invitation = self.invitation_of(&account).await?;
                 if invitation.used.is_some() {
-                    about.action = "enrolment.renew";
+                    about.action = EnrolmentStep::Renew;
                 }
                 let order = self.finalize(&invitation, order, &asked.csr, now).await?;
                 let body = answer::order(base, &order, now);

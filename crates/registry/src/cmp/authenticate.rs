@@ -1,5 +1,6 @@
 //! Who has sent a message: by the code of an invitation, or by a certificate.
 
+use event_catalogue::registry::EnrolmentStep;
 use pki::cmp::{BodyKind, Envelope, Message, Protection, ProtectionError, SecretProtection};
 use pki::path::Purpose;
 use rustls_pki_types::CertificateDer;
@@ -90,7 +91,7 @@ impl Registry {
     /// Records a refusal of somebody who has not shown who they are.
     async fn refuse(
         &self,
-        action: &str,
+        action: EnrolmentStep,
         claimed: &str,
         error: EnrolError,
         now: OffsetDateTime,
@@ -116,7 +117,7 @@ impl Registry {
                 who: Who::Invited(Box::new(invitation)),
                 kept: Kept::Secret { mac, secret },
             }),
-            Err(error) => Err(self.refuse("enrolment.enrol", &name, error, now).await),
+            Err(error) => Err(self.refuse(EnrolmentStep::Enrol, &name, error, now).await),
         }
     }
 
@@ -283,14 +284,14 @@ impl Who {
 }
 
 /// Its name in events.
-pub(super) fn action(message: &Message<'_>) -> &'static str {
+pub(super) fn action(message: &Message<'_>) -> EnrolmentStep {
     let by_secret = matches!(message.protection(), Ok(Protection::Secret(_)));
     match message.kind() {
-        BodyKind::Revocation => "certificate.revoke",
-        BodyKind::Confirmation => "enrolment.confirm",
-        BodyKind::Pkcs10 if by_secret => "enrolment.enrol",
-        BodyKind::Certification | BodyKind::KeyUpdate | BodyKind::Pkcs10 => "enrolment.renew",
-        BodyKind::Initialization | BodyKind::Other(_) => "enrolment.enrol",
+        BodyKind::Revocation => EnrolmentStep::Revoke,
+        BodyKind::Confirmation => EnrolmentStep::Confirm,
+        BodyKind::Pkcs10 if by_secret => EnrolmentStep::Enrol,
+        BodyKind::Certification | BodyKind::KeyUpdate | BodyKind::Pkcs10 => EnrolmentStep::Renew,
+        BodyKind::Initialization | BodyKind::Other(_) => EnrolmentStep::Enrol,
     }
 }
 

@@ -1,6 +1,8 @@
 //! What a message asks for is done, by those who decide about it for every protocol.
 
-use audit::{Actor, Event, Outcome};
+use audit::Actor;
+use event_catalogue::Recorded as _;
+use event_catalogue::registry::Superseded;
 use pki::cert;
 use pki::cmp::{BodyKind, Message};
 use pki::crl::RevocationReason;
@@ -238,9 +240,12 @@ impl Registry {
             format!("certificate/{authority}/{holder}"),
             waiting.actor.clone(),
         );
-        let event = Event::new(now, actor, "certificate.supersede", resource, Outcome::Ok)
-            .with_reason("its holder does not want it")
-            .with_detail("serial", serial.clone());
+        let declined = Superseded {
+            serial: serial.clone(),
+            successor: None,
+        };
+        let event = declined.into_event(now, actor, resource);
+        let event = event.with_reason("its holder does not want it");
         tx.record(vec![event]).await?;
         tx.commit().await?;
         Ok(())

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use audit::{Actor, Event, Outcome};
+use audit::Actor;
+use event_catalogue::Recorded as _;
+use event_catalogue::registry::{RevocationsListed, SupersededListed};
 use pki::crl::{RevocationReason, RevokedEntry};
 use pki::status::Revocation;
 use store::sqlx::sqlite::SqliteRow;
@@ -131,10 +133,13 @@ impl Registry {
         if listed > 0 {
             let actor = Actor::service("registry");
             let list = format!("revocation-list/{id}");
-            let event = Event::new(now, actor, "revocation-list.add", list, Outcome::Ok)
-                .with_reason("the next lists are the first that have these certificates")
-                .with_detail("number", number)
-                .with_detail("certificates", listed);
+            let listed = RevocationsListed {
+                number,
+                certificates: listed,
+            };
+            let event = listed
+                .into_event(now, actor, list)
+                .with_reason("the next lists are the first that have these certificates");
             tx.record(vec![event]).await?;
         }
         tx.commit().await?;
@@ -343,15 +348,12 @@ impl Registry {
             .execute(&mut **tx)
             .await?;
         let actor = Actor::service("registry");
-        let event = Event::new(
-            now,
-            actor,
-            "revocation-list.add-superseded",
-            "registry",
-            Outcome::Ok,
-        )
-        .with_reason("what was superseded long enough ago comes onto the lists")
-        .with_detail("certificates", revoked);
+        let listed = SupersededListed {
+            certificates: revoked,
+        };
+        let event = listed
+            .into_event(now, actor, "registry")
+            .with_reason("what was superseded long enough ago comes onto the lists");
         tx.record(vec![event]).await?;
         tx.commit().await?;
         Ok(())

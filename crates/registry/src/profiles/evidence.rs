@@ -15,6 +15,7 @@ use access::{PersonRecord, Role};
 use approval::{Act, Approval, People, Request, State};
 use audit::rows::TRANSACTION;
 use audit::{Event, Outcome};
+use event_catalogue::registry::ProfileChanged;
 use pki::cert;
 use pki::path::Purpose;
 use pki::profile::CaKind;
@@ -26,9 +27,6 @@ use time::OffsetDateTime;
 use super::{InForce, ProfileRecord};
 use crate::requests::RequestError;
 use crate::{Approvals, Registry, RegistryError};
-
-/// The action of the event of a change.
-pub(crate) const CHANGE: &str = "profile.change";
 
 /// Name, file, request, seconds and nanoseconds of the change, index of its event.
 type Row = (String, String, Option<String>, i64, u32, Option<i64>);
@@ -253,7 +251,7 @@ fn tells_of(
     let milliseconds = |at: OffsetDateTime| at.unix_timestamp_nanos().div_euclid(1_000_000);
     let text = |name: &str| event.details.get(name).and_then(Value::as_str);
     let transaction = event.details.get(TRANSACTION).and_then(Value::as_i64);
-    event.action == CHANGE
+    event.action == ProfileChanged::ACTION
         && event.outcome == Outcome::Ok
         && milliseconds(event.at) == milliseconds(changed)
         && event.resource == format!("profile/{}", record.name)

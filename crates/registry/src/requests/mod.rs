@@ -32,5 +32,4 @@ pub use self::records::{
     MAX_BEGUN_PER_DAY, MAX_OPEN, MAX_OPEN_OF_ONE, MAX_VERSIONS, RequestChange, RequestContent,
     RequestCursor, RequestFilter, RequestPage, RequestRecord, RequestSummary, Wanted,
 };
-pub(crate) use self::steps::INTERRUPTED;
 pub use self::steps::Step;

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use audit::{Actor, Event, Outcome};
+use audit::Actor;
+use event_catalogue::Recorded as _;
+use event_catalogue::request::Overdue;
 use store::sqlx;
 use time::OffsetDateTime;
 
@@ -44,10 +46,13 @@ impl Registry {
         .await?;
         for (id, act, subject) in due {
             let (actor, resource) = (Actor::service("registry"), format!("request/{id}"));
-            let event = Event::new(now, actor, "request.overdue", resource, Outcome::Fail)
-                .with_reason("an emergency was not approved by a second person in time")
-                .with_detail("act", act.clone())
-                .with_detail("subject", subject.clone());
+            let overdue = Overdue {
+                act: act.clone(),
+                subject: subject.clone(),
+            };
+            let event = overdue
+                .into_event(now, actor, resource)
+                .with_reason("an emergency was not approved by a second person in time");
             let mut tx = self.write(now).await?;
             sqlx::query("UPDATE requests SET alerted = 1 WHERE id = ?")
                 .bind(&id)

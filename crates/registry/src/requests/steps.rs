@@ -2,7 +2,9 @@
 
 use access::{Credential, Principal};
 use approval::{Act, Request, RequestId, State, Transition};
-use audit::{Actor, Event, Outcome};
+use audit::Actor;
+use event_catalogue::Recorded as _;
+use event_catalogue::request::Interrupted;
 use store::sqlx::{self, Sqlite, Transaction};
 use time::OffsetDateTime;
 use tokio::sync::MutexGuard;
@@ -12,8 +14,6 @@ use super::records::{MAX_BEGUN_PER_DAY, MAX_OPEN, MAX_OPEN_OF_ONE, MAX_VERSIONS,
 use super::store::{Beside, check_version, request_in, write};
 use crate::{Registry, RegistryError};
 
-/// The step of the event that says that a step had no effect.
-pub(crate) const INTERRUPTED: &str = "interrupted";
 /// Random bytes in the identifier of a request.
 const ID_BYTES: usize = 6;
 
@@ -295,11 +295,13 @@ impl Registry {
                 continue;
             }
             let (actor, resource) = (Actor::service("registry"), format!("request/{id}"));
-            let action = format!("request.{INTERRUPTED}");
-            let event = Event::new(now, actor, action, resource, Outcome::Fail)
-                .with_reason(interrupted(&step))
-                .with_detail("step", step)
-                .with_detail("version", version);
+            let reason = interrupted(&step);
+            let interrupted = Interrupted {
+                step: Some(step),
+                version: u64::try_from(version).ok(),
+            };
+            let event = interrupted.into_event(now, actor, resource);
+            let event = event.with_reason(reason);
             self.record(event).await?;
             self.forget_step(&id).await?;
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use event_catalogue::registry::EnrolmentStep;
 use pki::cert;
 use pki::csr::{self, CertificationRequest, Claims};
 use pki::key::KeyAlgorithm;
@@ -14,8 +15,8 @@ use super::refusal::ScepRefusal;
 use super::state::Authority;
 use crate::{Admitted, EnrolError, Issued, Registry, RegistryError};
 
-const ENROL: &str = "enrolment.enrol";
-const RENEW: &str = "enrolment.renew";
+const ENROL: EnrolmentStep = EnrolmentStep::Enrol;
+const RENEW: EnrolmentStep = EnrolmentStep::Renew;
 
 /// A certificate, and the cipher in which its owner asked for it.
 pub(super) struct Granted {
@@ -56,7 +57,7 @@ impl Registry {
 
     async fn refuse_scep(
         &self,
-        action: &str,
+        action: EnrolmentStep,
         claimed: &str,
         refusal: impl Into<EnrolError> + Send,
         now: OffsetDateTime,

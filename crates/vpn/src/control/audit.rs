@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use event_catalogue::tunnel::What;
 use ikev2::Timestamp;
 
 use crate::journal::AuditEvent;
@@ -40,9 +41,9 @@ fn more(count: u64, last: AuditEvent) -> AuditEvent {
     AuditEvent {
         reason: Some(format!(
             "{count} more events of this peer, the last a {}",
-            last.action
+            last.action.action()
         )),
-        action: "tunnel.more",
+        action: What::More,
         good: true,
         detail: None,
         ..last
@@ -103,7 +104,7 @@ mod tests {
 
     fn event(peer: &str) -> AuditEvent {
         AuditEvent {
-            action: "tunnel.child-up",
+            action: What::ChildUp,
             good: true,
             peer: Some(peer.to_owned()),
             connection: Some("cameras".into()),
@@ -132,7 +133,7 @@ mod tests {
         let [count] = budget.due(at).try_into().unwrap();
         assert_eq!(
             (count.action, count.peer.as_deref()),
-            ("tunnel.more", Some("a"))
+            (What::More, Some("a"))
         );
         let reason = count.reason.unwrap();
         assert_eq!(
@@ -150,7 +151,7 @@ mod tests {
         }
         let later = budget.admit(event("a"), now.after(PAUSE));
         let actions: Vec<_> = later.iter().map(|event| event.action).collect();
-        assert_eq!(actions, ["tunnel.more", "tunnel.child-up"]);
+        assert_eq!(actions, [What::More, What::ChildUp]);
         assert!(later[0].reason.as_ref().unwrap().starts_with("3 more"));
     }
 }

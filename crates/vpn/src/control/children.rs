@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use event_catalogue::tunnel::What;
 use ikev2::config::Mode as Negotiated;
 use ikev2::event::{ChildUp, Reason};
 use ikev2::wire::{NotifyType, TrafficSelector};
@@ -97,7 +98,7 @@ impl Control {
             Err(reason) => {
                 tracing::warn!(conn = %up.connection, child = %up.child, reason, "Child SA refused");
                 let detail = format!("child={} remote={}", up.child, text(&up.remote));
-                self.audit_detail("tunnel.child-refuse", false, up.ike, Some(reason), detail);
+                self.audit_detail(What::ChildRefuse, false, up.ike, Some(reason), detail);
                 // The peer believes that it has a Child SA, so it is told (RFC 7296 §1.4.1).
                 let _ = self.endpoint.delete_child(now.stamp, up.ike, up.spi_in);
                 return;
@@ -159,7 +160,7 @@ impl Control {
             up.child, up.spi_in, up.spi_out, child.local, child.remote
         );
         self.children.insert(up.spi_in, child);
-        self.audit_detail("tunnel.child-up", true, up.ike, None, detail);
+        self.audit_detail(What::ChildUp, true, up.ike, None, detail);
     }
 
     /// Routes to the networks of a Child SA. What is routed already is this peer's: networks of two peers
@@ -214,7 +215,7 @@ impl Control {
             child.name, child.spi_out
         );
         self.audit_detail(
-            "tunnel.child-down",
+            What::ChildDown,
             true,
             child.ike,
             Some(reason.to_string()),
@@ -254,7 +255,7 @@ impl Control {
                 .explanations
                 .back()
                 .map(|(_, last)| last.reason.clone());
-            self.audit_detail("tunnel.child-refuse", false, ike, text, detail);
+            self.audit_detail(What::ChildRefuse, false, ike, text, detail);
         }
         let (Some((connection, initiator)), Some(child)) = (state, child) else {
             return;

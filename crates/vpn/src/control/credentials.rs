@@ -9,6 +9,7 @@
 
 use std::time::Duration;
 
+use event_catalogue::tunnel::What;
 use ikev2::{IkeId, Timestamp};
 
 use super::{AuditEvent, Control, Effect, IkeState, Now};
@@ -62,7 +63,7 @@ impl Control {
         let detail = own.join(", ");
         tracing::info!(conn = %name, certificate = %detail, "our certificate was renewed");
         self.write(AuditEvent {
-            action: "tunnel.certificate-renew",
+            action: What::CertificateRenew,
             good: true,
             peer: None,
             connection: Some(name.clone()),

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use event_catalogue::tunnel::What;
 use ikev2::config::{RemoteAuth, Unique};
 use ikev2::event::{Event, Reason, Request};
 use ikev2::wire::Identification;
@@ -351,7 +352,7 @@ impl Control {
         let unknown = shown.unwrap_or(true) && state.accepted.is_none();
         self.ikes.insert(ike, state);
         self.attach(ike);
-        self.audit_ike("tunnel.up", true, ike, None);
+        self.audit_ike(What::Up, true, ike, None);
         if unknown {
             return self.revoke(ike, "no accepted certificate belongs to it".to_owned(), now);
         }
@@ -427,7 +428,7 @@ impl Control {
                 | Reason::Displaced
         );
         if self.ikes.contains_key(&ike) {
-            self.audit_ike("tunnel.down", true, ike, Some(reason.to_string()));
+            self.audit_ike(What::Down, true, ike, Some(reason.to_string()));
             self.stop_children(ike);
             // Up for us, as the peer had its say last: it did not believe our proof.
             if matches!(reason, Reason::RefusedOffer(..)) {
@@ -439,7 +440,7 @@ impl Control {
             if self.explain("ike", name, None, reason, now) {
                 let last = self.explanations.back().map(|(_, explanation)| explanation);
                 let event = AuditEvent {
-                    action: "tunnel.refuse",
+                    action: What::Refuse,
                     good: false,
                     peer: None,
                     connection: connection.clone(),

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use event_catalogue::tunnel::What;
 use ikev2::event::Reason;
 use ikev2::puzzle::Solution;
 use ikev2::{IkeId, RequestId, Response};
@@ -69,7 +70,7 @@ impl Control {
     pub(super) fn revoke(&mut self, ike: IkeId, reason: String, now: Now) {
         self.counters.revoked = self.counters.revoked.saturating_add(1);
         // The event comes before its effect.
-        self.audit_ike("tunnel.revoke", false, ike, Some(reason.clone()));
+        self.audit_ike(What::Revoke, false, ike, Some(reason.clone()));
         tracing::warn!(ike_spi = %format_args!("{:016x}", ike.spi()), reason, "closing a tunnel");
         // Its children stop at once, whether the peer answers or not.
         self.stop_children(ike);
@@ -163,7 +164,7 @@ impl Control {
 
     pub(super) fn audit_ike(
         &mut self,
-        action: &'static str,
+        action: What,
         good: bool,
         ike: IkeId,
         reason: Option<String>,
@@ -174,7 +175,7 @@ impl Control {
 
     pub(super) fn audit_detail(
         &mut self,
-        action: &'static str,
+        action: What,
         good: bool,
         ike: IkeId,
         reason: Option<String>,

@@ -436,7 +436,7 @@ fn networks_of_the_host_or_other_peers_are_not_routed_to_a_peer() {
         let audit = &world.sides[1].done.audit;
         let why = audit
             .iter()
-            .filter(|event| event.action == "tunnel.child-refuse");
+            .filter(|event| event.action.action() == "tunnel.child-refuse");
         let why: Vec<_> = why.filter_map(|event| event.reason.clone()).collect();
         assert!(
             why.iter().any(|why| why.contains(reason)),

@@ -16,8 +16,8 @@ fn journal_events_can_be_read_back() {
         remote: Some("192.0.2.7:4500".into()),
         detail: None,
     };
-    assert!(sender.offer(event("tunnel.up", Some("CN=camera-17"))));
-    assert!(sender.offer(event("tunnel.refuse", None)));
+    assert!(sender.offer(event(What::Up, Some("CN=camera-17"))));
+    assert!(sender.offer(event(What::Refuse, None)));
     drop(sender);
     let errors = AtomicU64::new(0);
     Audit::new(open(), None).run(&receiver, &errors);
@@ -56,7 +56,7 @@ fn central_log_gets_every_event_once_and_in_order() {
         })
     };
     let event = |connection: usize| AuditEvent {
-        action: "tunnel.up",
+        action: What::Up,
         good: true,
         peer: None,
         connection: Some(connection.to_string()),
@@ -89,7 +89,7 @@ fn strangers_events_leave_room_and_lost_ones_are_counted() {
     let folder = tempfile::tempdir().unwrap();
     let open = || Journal::open(folder.path(), ROLE, JournalOptions::default()).unwrap();
     let event = |peer: Option<&str>| AuditEvent {
-        action: "tunnel.up",
+        action: What::Up,
         good: true,
         peer: peer.map(str::to_owned),
         connection: None,
@@ -119,7 +119,7 @@ fn strangers_events_leave_room_and_lost_ones_are_counted() {
 
 fn named(text: &str) -> AuditEvent {
     AuditEvent {
-        action: "tunnel.refuse",
+        action: What::Refuse,
         good: false,
         peer: Some(text.to_owned()),
         connection: Some(text.to_owned()),

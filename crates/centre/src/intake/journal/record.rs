@@ -4,6 +4,7 @@
 //! a journal at all; the event only decides what the log has in the record's place. So the chain moves on whatever a record says.
 
 use audit::{Event, JOURNAL_REFUSED, Leaf, RefusedRecord};
+use event_catalogue::camera::PREFIX;
 use evidence::digest::Sha256Digest;
 use serde::Deserialize;
 
@@ -97,7 +98,7 @@ fn content(line: &[u8]) -> Result<Event, String> {
 /// Tells whether an action is one that cameras report; what the site itself finds has names of its own.
 fn is_of_a_camera(action: &str) -> bool {
     let word = |c: char| c.is_ascii_lowercase() || c == '-';
-    let name = action.strip_prefix("camera.");
+    let name = action.strip_prefix(PREFIX);
     let own = name.is_some_and(|name| {
         name.chars().all(word) && !matches!(name, "" | "journal-gap" | "journal-fork")
     });

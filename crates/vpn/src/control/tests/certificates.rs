@@ -448,7 +448,7 @@ fn renewed_initiator_certificate_is_shown_at_once_and_the_tunnel_stays() {
         !Arc::ptr_eq(&first[0], &second[0]),
         "another authentication"
     );
-    let down = |note: &&AuditEvent| note.action == "tunnel.down";
+    let down = |note: &&AuditEvent| note.action.action() == "tunnel.down";
     for side in &world.sides {
         assert_eq!(side.done.audit.iter().filter(down).count(), 1);
         assert_eq!(side.control.counters.established, 2);

@@ -333,6 +333,9 @@ impl Done {
     }
 
     pub(super) fn actions(&self) -> Vec<&'static str> {
-        self.audit.iter().map(|event| event.action).collect()
+        self.audit
+            .iter()
+            .map(|event| event.action.action())
+            .collect()
     }
 }
