@@ -36,6 +36,7 @@ mod metrics;
 mod notices;
 mod openvpn;
 mod orders;
+mod owner;
 mod registration;
 mod registration_officer;
 mod renewal;
