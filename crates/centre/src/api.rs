@@ -174,12 +174,16 @@ struct Choice {
     decision: Decision,
     /// Between 1 and 1000 characters.
     reason: String,
+    /// Number of `reviews` in the answer on which the decision rests; 0 if left out.
+    #[serde(default)]
+    seen: u64,
 }
 
 /// Accepts or rejects a violation.
 #[utoipa::path(post, path = "/api/v1/violations/{id}/reviews", params(("id" = String, Path)),
     request_body = Choice, responses((status = 204, description = "recorded"),
     (status = 400, body = Problem), (status = 404, body = Problem),
+    (status = 409, description = "somebody decided meanwhile", body = Problem),
     (status = 413, description = "the body is too long", body = Problem),
     (status = 415, description = "the content type is not application/json", body = Problem),
     (status = 422, description = "the body is JSON of another shape", body = Problem)))]
@@ -200,7 +204,9 @@ async fn decide(
             "give a reason",
         ));
     }
-    review.decide(&who, &id, choice.decision, reason).await?;
+    review
+        .decide(&who, &id, choice.decision, reason, choice.seen)
+        .await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -232,6 +238,12 @@ impl From<ReviewError> for Problem {
                 Self::new(StatusCode::FORBIDDEN, code, error.to_string(), hint)
             }
             ReviewError::NotFound(what) => Self::not_found(what),
+            ReviewError::Stale { .. } | ReviewError::Unseen { .. } => Self::new(
+                StatusCode::CONFLICT,
+                "stale-decision",
+                error.to_string(),
+                "read the violation again and send the number of its `reviews` as `seen`",
+            ),
             ReviewError::TooMany(_) => Self::new(
                 StatusCode::TOO_MANY_REQUESTS,
                 "too-many-media",

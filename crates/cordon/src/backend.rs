@@ -134,11 +134,12 @@ impl Backend for PortalBackend {
         id: &str,
         decision: Decision,
         reason: &str,
+        seen: u64,
     ) -> Result<(), BackendError> {
         self.site
             .centre
             .review()
-            .decide(who, id, decision, reason)
+            .decide(who, id, decision, reason, seen)
             .await
             .map_err(problem)
     }
@@ -348,6 +349,9 @@ fn problem(error: ReviewError) -> BackendError {
         ReviewError::Denied { reasons, policies } => BackendError::Denied { reasons, policies },
         ReviewError::NotFound(_) => BackendError::NotFound,
         ReviewError::TooMany(_) | ReviewError::Exporting => BackendError::Busy(error.to_string()),
+        ReviewError::Stale { .. } | ReviewError::Unseen { .. } => {
+            BackendError::Stale(error.to_string())
+        }
         ReviewError::NotAPicture => BackendError::Invalid(error.to_string()),
         other => {
             let message = other.to_string();

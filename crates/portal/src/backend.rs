@@ -41,6 +41,8 @@ pub enum BackendError {
     NotFound,
     /// The person asks for too much at once; the text says of what.
     Busy(String),
+    /// Another person changed it after the page was made; the text says how.
+    Stale(String),
     /// The request makes no sense; the text says why.
     Invalid(String),
     /// Something broke; the text is for people and gives nothing away.
@@ -162,13 +164,15 @@ pub trait Backend: Send + Sync + 'static {
         index: usize,
     ) -> impl Future<Output = Result<Download, BackendError>> + Send;
 
-    /// Accepts or rejects a violation.
+    /// Accepts or rejects a violation for somebody who saw `seen` decisions about it; [`BackendError::Stale`] if there
+    /// are others.
     fn review(
         &self,
         who: &Principal,
         id: &str,
         decision: Decision,
         reason: &str,
+        seen: u64,
     ) -> impl Future<Output = Result<(), BackendError>> + Send;
 
     /// The custody package as one archive file.

@@ -98,6 +98,17 @@ pub(crate) fn error_page(viewer: &Viewer, error: BackendError) -> Response {
                 hint: "Read or close what is open, then try again.",
             },
         ),
+        BackendError::Stale(message) => (
+            StatusCode::CONFLICT,
+            ProblemPage {
+                frame: frame("Changed meanwhile"),
+                title: "Changed meanwhile",
+                lead: "Another decision was recorded after this page was opened.",
+                reasons: vec![message],
+                rules: Vec::new(),
+                hint: "Go back, reload the page, read the other decision, and decide again if you still want to.",
+            },
+        ),
         BackendError::Invalid(message) => (
             StatusCode::BAD_REQUEST,
             ProblemPage {

@@ -187,16 +187,17 @@ impl Review {
         })
     }
 
-    /// Accepts or rejects a violation; earlier decisions stay on record.
+    /// Accepts or rejects a violation for somebody who saw `seen` decisions about it; earlier decisions stay on record.
     ///
     /// # Errors
-    /// [`ReviewError`].
+    /// [`ReviewError`]; [`ReviewError::Stale`] after a decision that the person did not see.
     pub async fn decide(
         &self,
         who: &Principal,
         id: &str,
         decision: Decision,
         reason: &str,
+        seen: u64,
     ) -> Result<(), ReviewError> {
         let resource = self.resource(id).await?;
         self.permit(who, Action::EvidenceReview, &resource, Some(id))
@@ -210,8 +211,8 @@ impl Review {
             None => event,
         };
         // The event is the decision.
-        self.record(event, Some(id)).await?;
-        Ok(())
+        let turn = self.shares.write(&event.actor.id).await;
+        self.custody.decide(id, event, seen, turn).await
     }
 
     /// Cameras with what is known of their health.

@@ -12,6 +12,7 @@ mod cameras;
 mod chain;
 mod crash;
 mod creation_with_upload;
+mod decisions;
 mod desk;
 mod durability;
 mod export;

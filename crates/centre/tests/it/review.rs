@@ -22,7 +22,7 @@ fn plates(page: &Page<Summary>) -> Vec<&str> {
 }
 
 /// Delivers one violation after another; `change` makes each different.
-async fn deliver(
+pub(crate) async fn deliver(
     site: &Site,
     camera: &Camera,
     count: usize,
@@ -56,11 +56,17 @@ async fn a_list_is_narrowed_by_each_field() {
     let who = site.world.reviewer(Clearance::Secret);
     let review = site.centre.review();
     review
-        .decide(&who, &blocks[0].violation(), Decision::Accepted, "clear")
+        .decide(&who, &blocks[0].violation(), Decision::Accepted, "clear", 0)
         .await
         .unwrap();
     review
-        .decide(&who, &blocks[1].violation(), Decision::Rejected, "blurred")
+        .decide(
+            &who,
+            &blocks[1].violation(),
+            Decision::Rejected,
+            "blurred",
+            0,
+        )
         .await
         .unwrap();
 
@@ -294,7 +300,9 @@ async fn nobody_reads_above_the_own_clearance_or_outside_the_own_unit() {
         review.thumbnail(&who, &three).await.unwrap_err(),
         "no-read-up",
     );
-    let decided = review.decide(&who, &three, Decision::Accepted, "x").await;
+    let decided = review
+        .decide(&who, &three, Decision::Accepted, "x", 0)
+        .await;
     denied(decided.unwrap_err(), "no-read-up");
     denied(
         review.get(&who, &harbour[0].violation()).await.unwrap_err(),
@@ -314,7 +322,7 @@ async fn nobody_reads_above_the_own_clearance_or_outside_the_own_unit() {
     assert!(!details.may_review && !details.may_export);
     assert!(
         review
-            .decide(&officer, &three, Decision::Accepted, "x")
+            .decide(&officer, &three, Decision::Accepted, "x", 0)
             .await
             .is_err()
     );
@@ -364,11 +372,11 @@ async fn decisions_follow_one_another_and_stay_on_record() {
     let review = site.centre.review();
     assert_eq!(review.overview(&who, now()).await.unwrap().open, 1);
     review
-        .decide(&who, &id, Decision::Accepted, "plate legible")
+        .decide(&who, &id, Decision::Accepted, "plate legible", 0)
         .await
         .unwrap();
     review
-        .decide(&who, &id, Decision::Rejected, "ambulance")
+        .decide(&who, &id, Decision::Rejected, "ambulance", 1)
         .await
         .unwrap();
     let details = review.get(&who, &id).await.unwrap();
@@ -402,7 +410,7 @@ async fn decisions_follow_one_another_and_stay_on_record() {
         );
     }
     let missing = review
-        .decide(&who, "v-0000000000000000", Decision::Accepted, "x")
+        .decide(&who, "v-0000000000000000", Decision::Accepted, "x", 0)
         .await;
     assert!(matches!(missing, Err(ReviewError::NotFound(_))));
 }

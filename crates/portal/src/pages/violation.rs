@@ -28,6 +28,8 @@ struct ViolationPage {
 pub(crate) struct ReviewForm {
     decision: String,
     reason: String,
+    /// Decisions on the page that the form was part of.
+    seen: String,
     token: String,
 }
 
@@ -115,11 +117,19 @@ pub(crate) async fn review<B: Backend>(
         let message = "reason: between 1 and 1000 characters, please".to_owned();
         return error_page(&viewer, BackendError::Invalid(message));
     }
-    match app
+    // A form that does not say was made before the first decision, as far as anybody knows.
+    let seen = match form.seen.as_str() {
+        "" => Ok(0),
+        seen => seen.parse(),
+    };
+    let Ok(seen) = seen else {
+        let message = "seen: not a number of decisions".to_owned();
+        return error_page(&viewer, BackendError::Invalid(message));
+    };
+    let outcome = app
         .backend
-        .review(&viewer.principal, &id, decision, reason)
-        .await
-    {
+        .review(&viewer.principal, &id, decision, reason, seen);
+    match outcome.await {
         Ok(()) => Redirect::to(&format!("/violations/{id}")).into_response(),
         Err(error) => error_page(&viewer, error),
     }

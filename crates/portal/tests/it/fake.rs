@@ -367,8 +367,13 @@ impl Backend for Fake {
         id: &str,
         decision: Decision,
         reason: &str,
+        seen: u64,
     ) -> Result<(), BackendError> {
         self.note(format!("review {id} {} {reason}", decision.as_str()));
+        // Fewer decisions were recorded.
+        if seen == 7 {
+            return Err(BackendError::Stale("A. Other decided meanwhile".into()));
+        }
         self.answer(())
     }
 
