@@ -41,11 +41,11 @@ pub struct Filter {
     #[serde(with = "time::serde::rfc3339::option")]
     #[param(value_type = Option<String>, format = DateTime)]
     pub to: Option<OffsetDateTime>,
-    /// Part of the place's name.
+    /// Part of the place's name; letters with and without marks are similar.
     pub place: String,
     /// Name of the camera.
     pub device: String,
-    /// Part of the number plate.
+    /// Part of the number plate; case, blanks and dashes do not count, and letters that look alike are similar.
     pub plate: String,
     /// At least this fast, km/h.
     pub min_speed: Option<u32>,
@@ -109,6 +109,9 @@ pub struct Summary {
 
 /// One medium.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+    /// Whether a search found it only by characters that are taken for those asked for, as O and 0. Such rows come
+    /// after the others of their page.
+    pub similar: bool,
 pub struct Medium {
     /// File name.
     pub name: String,

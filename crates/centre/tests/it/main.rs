@@ -24,6 +24,7 @@ mod rebuilt;
 mod review;
 mod scanner;
 mod silence;
+mod search;
 mod site;
 mod tus;
 mod verdicts;

@@ -10,7 +10,7 @@ use time::Duration;
 use crate::site::Site;
 use crate::world::{Block, CAMERA, Camera, Shot, now, picture};
 
-async fn list(site: &Site, who: &Principal, filter: Filter) -> Page<Summary> {
+pub(crate) async fn list(site: &Site, who: &Principal, filter: Filter) -> Page<Summary> {
     site.centre.review().list(who, &filter).await.unwrap()
 }
 

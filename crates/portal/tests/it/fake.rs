@@ -103,6 +103,7 @@ fn summary() -> Summary {
         classification: 1,
         state: "open".into(),
         disputed: true,
+        similar: true,
     }
 }
 
