@@ -7,7 +7,7 @@ use access::{Action, Context, Principal, Resource};
 use audit::{Actor, Event, Leaf};
 use axum::body::Body;
 use centre::ReviewError;
-use centre_api::{Camera, Decision, Details, Filter, Overview, Page, Summary};
+use centre_api::{Asked, Camera, Decision, Details, Filter, Overview, Page, Summary};
 use pki::tls::PeerCertificates;
 use portal::{
     ApplicantView, ApplicationForm, ApplicationStep, AuditPage, AuditRow, Backend, BackendError,
@@ -115,15 +115,16 @@ impl Backend for PortalBackend {
         who: &Principal,
         id: &str,
         index: usize,
+        asked: &Asked,
     ) -> Result<Download, BackendError> {
         let epoch = self.epoch(who).await?;
         let review = self.site.centre.review();
-        let medium = review.medium_stream(who, id, index).await;
+        let medium = review.medium_stream(who, id, index, asked).await;
         let medium = medium.map_err(problem)?;
         Ok(Download {
             media_type: medium.media_type,
             name: medium.name,
-            size: medium.size,
+            served: medium.served,
             body: self.while_rights_last(who, epoch, Body::from_stream(medium.pieces)),
         })
     }
@@ -352,6 +353,7 @@ fn problem(error: ReviewError) -> BackendError {
         ReviewError::Stale { .. } | ReviewError::Unseen { .. } => {
             BackendError::Stale(error.to_string())
         }
+        ReviewError::Range { size } => BackendError::Range { size },
         ReviewError::NotAPicture => BackendError::Invalid(error.to_string()),
         other => {
             let message = other.to_string();

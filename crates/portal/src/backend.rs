@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use access::Principal;
 use axum::body::Body;
-use centre_api::{Camera, Decision, Details, Filter, Overview, Page, Summary};
+use centre_api::{Asked, Camera, Decision, Details, Filter, Overview, Page, Served, Summary};
 use pki::tls::PeerCertificates;
 
 use crate::requests::{
@@ -43,6 +43,8 @@ pub enum BackendError {
     Busy(String),
     /// Another person changed it after the page was made; the text says how.
     Stale(String),
+    /// The medium has none of the bytes that were asked for, but this many.
+    Range { size: u64 },
     /// The request makes no sense; the text says why.
     Invalid(String),
     /// Something broke; the text is for people and gives nothing away.
@@ -82,8 +84,7 @@ pub struct Download {
     pub media_type: String,
     /// Suggested file name, plain ASCII.
     pub name: String,
-    /// Bytes to come.
-    pub size: u64,
+    pub served: Served,
     pub body: Body,
 }
 
@@ -156,12 +157,13 @@ pub trait Backend: Send + Sync + 'static {
         id: &str,
     ) -> impl Future<Output = Result<Vec<u8>, BackendError>> + Send;
 
-    /// A medium, decrypted and checked against the camera's signature.
+    /// A medium or a part of it, decrypted and checked against the camera's signature.
     fn medium(
         &self,
         who: &Principal,
         id: &str,
         index: usize,
+        asked: &Asked,
     ) -> impl Future<Output = Result<Download, BackendError>> + Send;
 
     /// Accepts or rejects a violation for somebody who saw `seen` decisions about it; [`BackendError::Stale`] if there

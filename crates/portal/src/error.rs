@@ -1,8 +1,9 @@
 //! Pages for what did not work; each says what, why and what to do.
 
 use askama::Template;
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use http::StatusCode;
+use http::header::CONTENT_RANGE;
 
 use crate::backend::{BackendError, Refused};
 use crate::pages::layout::{Frame, page};
@@ -109,6 +110,13 @@ pub(crate) fn error_page(viewer: &Viewer, error: BackendError) -> Response {
                 hint: "Go back, reload the page, read the other decision, and decide again if you still want to.",
             },
         ),
+        BackendError::Range { size } => {
+            let mut response = StatusCode::RANGE_NOT_SATISFIABLE.into_response();
+            if let Ok(range) = format!("bytes */{size}").parse() {
+                response.headers_mut().insert(CONTENT_RANGE, range);
+            }
+            return response;
+        }
         BackendError::Invalid(message) => (
             StatusCode::BAD_REQUEST,
             ProblemPage {

@@ -33,6 +33,9 @@ pub enum ReviewError {
     /// The person has a package written already.
     #[error("you have a package of evidence under way; wait for its end")]
     Exporting,
+    /// The medium has none of the bytes that were asked for.
+    #[error("the medium has {size} bytes, none of them in the range")]
+    Range { size: u64 },
     /// A picture cannot be shown small.
     #[error("the medium is not a picture this system can scale")]
     NotAPicture,

@@ -9,6 +9,7 @@ mod export;
 mod history;
 mod list;
 mod media;
+mod openings;
 mod query;
 mod shares;
 mod signed;
@@ -71,6 +72,7 @@ pub struct Review {
     thumbnails: Arc<media::Thumbnails>,
     decoders: Arc<Semaphore>,
     shares: Shares,
+    openings: Arc<openings::Openings>,
     exports: Arc<Semaphore>,
     refusals: Arc<Mutex<Repeats>>,
 }
@@ -104,6 +106,7 @@ impl Review {
             thumbnails: Arc::default(),
             decoders: Arc::new(Semaphore::new(media::DECODERS)),
             shares: Shares::default(),
+            openings: Arc::default(),
             exports: Arc::new(Semaphore::new(export::EXPORTS)),
             refusals: Arc::new(Mutex::new(Repeats::new(REFUSALS))),
         }
@@ -327,13 +330,41 @@ impl Review {
         if decision.allowed {
             return self.record(event, violation).await;
         }
-        if let Some(event) = self.refusal(event, violation) {
-            self.record(event, violation).await?;
+        Err(self.denied(decision, event, violation).await)
+    }
+
+    /// Asks the rules about a request that belongs to an act whose event is written; only a refusal is recorded.
+    async fn still_permit(
+        &self,
+        who: &Principal,
+        action: Action,
+        resource: &Resource,
+        violation: &str,
+    ) -> Result<(), ReviewError> {
+        let decision = self.parts.access.decide(who, action, resource, &context());
+        if decision.allowed {
+            return Ok(());
         }
-        Err(ReviewError::Denied {
+        let event = decision.event(OffsetDateTime::now_utc(), who, action, resource);
+        Err(self.denied(decision, event, Some(violation)).await)
+    }
+
+    /// Records a refusal and gives it.
+    async fn denied(
+        &self,
+        decision: access::Decision,
+        event: Event,
+        violation: Option<&str>,
+    ) -> ReviewError {
+        if let Some(event) = self.refusal(event, violation)
+            && let Err(error) = self.record(event, violation).await
+        {
+            return error;
+        }
+        ReviewError::Denied {
             reasons: decision.reasons,
             policies: decision.determining,
-        })
+        }
     }
 
     /// The event of a refusal, with how many went before it that were only counted; none if it is only counted itself.

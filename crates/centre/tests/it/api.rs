@@ -119,10 +119,7 @@ async fn lists_details_media_and_reviews() {
             r#"{"decision":"accepted","reason":"x","more":1}"#,
             "malformed",
         ),
-        (
-            r#"{"decision":"rejected","reason":"x"}"#,
-            "stale-decision",
-        ),
+        (r#"{"decision":"rejected","reason":"x"}"#, "stale-decision"),
         (
             r#"{"decision":"rejected","reason":"x","seen":2}"#,
             "stale-decision",

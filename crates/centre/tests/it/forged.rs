@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use access::{Principal, Role};
-use centre::{Decision, Filter, ReviewError};
+use centre::{Asked, Decision, Filter, ReviewError};
 use pki::clearance::Clearance;
 use store::sqlx::sqlite::SqliteConnectOptions;
 use store::sqlx::{AssertSqlSafe, Connection as _, SqliteConnection, raw_sql};
@@ -56,7 +56,10 @@ async fn is_denied(site: &Site, who: &Principal, id: &str) -> bool {
     let opened = [
         review.get(who, id).await.map(drop),
         review.medium(who, id, 0).await.map(drop),
-        review.medium_stream(who, id, 0).await.map(drop),
+        review
+            .medium_stream(who, id, 0, &Asked::default())
+            .await
+            .map(drop),
         review.thumbnail(who, id).await.map(drop),
     ];
     opened
@@ -127,7 +130,9 @@ async fn block_that_another_one_displaced_in_the_archive_is_not_shown() {
         matches!(refused, Err(ReviewError::Exchanged(_))),
         "{refused:?}"
     );
-    let refused = review.medium_stream(&low, &public.violation(), 0).await;
+    let refused = review
+        .medium_stream(&low, &public.violation(), 0, &Asked::default())
+        .await;
     assert!(matches!(refused, Err(ReviewError::Exchanged(_))));
     let refused = review.thumbnail(&low, &public.violation()).await;
     assert!(matches!(refused, Err(ReviewError::Exchanged(_))));

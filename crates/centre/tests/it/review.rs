@@ -1,7 +1,7 @@
 //! What people may see, decide and open.
 
 use access::{Principal, Role};
-use centre::{Decision, Filter, Page, ReviewError, Summary};
+use centre::{Asked, Decision, Filter, Page, ReviewError, Summary};
 use futures_util::StreamExt as _;
 use image::{GenericImageView as _, ImageFormat};
 use pki::clearance::Clearance;
@@ -435,12 +435,18 @@ async fn media_are_the_originals_and_thumbnails_small() {
         ("front.jpg", "image/jpeg")
     );
     assert_eq!(medium.bytes, jpeg);
-    let mut stream = review.medium_stream(&who, &id, 1).await.unwrap();
+    let mut stream = review
+        .medium_stream(&who, &id, 1, &Asked::default())
+        .await
+        .unwrap();
     let mut streamed = Vec::new();
     while let Some(piece) = stream.pieces.next().await {
         streamed.extend_from_slice(&piece.unwrap());
     }
-    assert_eq!((streamed.len() as u64, streamed), (stream.size, jpeg));
+    assert_eq!(
+        (streamed.len() as u64, streamed),
+        (stream.served.size, jpeg)
+    );
     let missing = review.medium(&who, &id, 2).await;
     assert!(matches!(missing, Err(ReviewError::NotFound("medium"))));
 
@@ -498,7 +504,7 @@ async fn a_damaged_archive_is_never_shown() {
             "{refused:?}"
         );
         assert!(matches!(
-            review.medium_stream(&who, &id, 0).await,
+            review.medium_stream(&who, &id, 0, &Asked::default()).await,
             Err(ReviewError::Damaged(_))
         ));
         assert!(review.thumbnail(&who, &id).await.is_err());
@@ -527,7 +533,8 @@ async fn unread_media_of_many_people_stop_neither_intake_nor_other_readers() {
     let officer = site
         .world
         .person(Clearance::Unclassified, &[Role::Officer], &["traffic"]);
-    let asked = (0..600).map(|_| review.medium_stream(&officer, &id, 0));
+    let whole = Asked::default();
+    let asked = (0..600).map(|_| review.medium_stream(&officer, &id, 0, &whole));
     let (mut unread, mut refused) = (Vec::new(), 0);
     for outcome in futures_util::future::join_all(asked).await {
         match outcome {
@@ -545,7 +552,10 @@ async fn unread_media_of_many_people_stop_neither_intake_nor_other_readers() {
     ] {
         let officer = site.world.person(level, &[Role::Officer], &["traffic"]);
         for _ in 0..8 {
-            let mut stream = review.medium_stream(&officer, &id, 0).await.unwrap();
+            let mut stream = review
+                .medium_stream(&officer, &id, 0, &Asked::default())
+                .await
+                .unwrap();
             stream.pieces.next().await.unwrap().unwrap();
             unread.push(stream);
         }
@@ -555,7 +565,10 @@ async fn unread_media_of_many_people_stop_neither_intake_nor_other_readers() {
     let receipt = site.deliver(CAMERA, &next).await;
     assert_eq!(receipt.reason, None);
     let reader = site.world.reviewer(Clearance::TopSecret);
-    let mut stream = review.medium_stream(&reader, &id, 0).await.unwrap();
+    let mut stream = review
+        .medium_stream(&reader, &id, 0, &Asked::default())
+        .await
+        .unwrap();
     let mut read = Vec::new();
     while let Some(piece) = stream.pieces.next().await {
         read.extend_from_slice(&piece.unwrap());
@@ -565,5 +578,8 @@ async fn unread_media_of_many_people_stop_neither_intake_nor_other_readers() {
     assert!(took < std::time::Duration::from_secs(5), "{took:?}");
     // A stream that is given up makes room.
     unread.clear();
-    review.medium_stream(&officer, &id, 0).await.unwrap();
+    review
+        .medium_stream(&officer, &id, 0, &Asked::default())
+        .await
+        .unwrap();
 }

@@ -3,9 +3,12 @@
 use askama::Template;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Redirect, Response};
-use centre_api::{Decision, Details};
-use http::StatusCode;
-use http::header::{CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_TYPE};
+use centre_api::{Asked, Decision, Details, Presentation};
+use http::header::{
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE,
+    ETAG, IF_RANGE, RANGE,
+};
+use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 
 use super::layout::{Frame, page};
@@ -85,12 +88,19 @@ pub(crate) async fn medium<B: Backend>(
     State(app): State<App<B>>,
     viewer: Viewer,
     Path((id, index)): Path<(String, String)>,
+    headers: HeaderMap,
 ) -> Response {
     let Ok(index) = index.parse() else {
         return missing_page(&viewer);
     };
-    match app.backend.medium(&viewer.principal, &id, index).await {
-        Ok(download) => give(download, "inline"),
+    let text = |name| Some(headers.get(name)?.to_str().ok()?.to_owned());
+    let asked = Asked {
+        range: text(RANGE),
+        if_range: text(IF_RANGE),
+    };
+    let medium = app.backend.medium(&viewer.principal, &id, index, &asked);
+    match medium.await {
+        Ok(download) => give(download),
         Err(error) => error_page(&viewer, error),
     }
 }
@@ -168,26 +178,28 @@ fn plain(name: &str) -> String {
         .collect()
 }
 
-fn give(download: Download, disposition: &str) -> Response {
+fn give(download: Download) -> Response {
     let name = plain(&download.name);
-    // Only pictures and films are shown; anything else could be a page and is saved instead.
-    let shown = matches!(
-        download.media_type.as_str(),
-        "image/jpeg" | "image/png" | "video/mp4"
-    );
-    let disposition = if shown { disposition } else { "attachment" };
-    let media_type = if shown {
-        download.media_type
-    } else {
-        "application/octet-stream".to_owned()
+    let (disposition, media_type) = match Presentation::of(&download.media_type) {
+        Presentation::Picture | Presentation::Film => ("inline", download.media_type),
+        Presentation::File => ("attachment", "application/octet-stream".to_owned()),
     };
+    let served = download.served;
     let headers = [
         (CONTENT_TYPE, media_type),
-        (CONTENT_LENGTH, download.size.to_string()),
+        (CONTENT_LENGTH, served.length().to_string()),
+        (ACCEPT_RANGES, "bytes".to_owned()),
+        (ETAG, served.etag()),
         (
             CONTENT_DISPOSITION,
             format!("{disposition}; filename=\"{name}\""),
         ),
     ];
-    (headers, download.body).into_response()
+    match served.content_range() {
+        Some(range) => {
+            let part = [(CONTENT_RANGE, range)];
+            (StatusCode::PARTIAL_CONTENT, part, headers, download.body).into_response()
+        }
+        None => (headers, download.body).into_response(),
+    }
 }

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use access::{PersonRecord, Principal, Role};
 use axum::body::Body;
 use centre_api::{
-    Camera, Cursor, CustodyStep, Decision, Details, Disputing, Filter, Medium, Overview, Page,
-    ReviewedBy, SetAside, Summary,
+    Asked, Camera, Cursor, CustodyStep, Decision, Details, Disputing, Filter, Medium, Overview,
+    Page, ReviewedBy, Served, SetAside, Summary, Wanted,
 };
 use pki::clearance::Clearance;
 use pki::tls::PeerCertificates;
@@ -123,6 +123,8 @@ fn violation() -> Details {
             medium(EVIL, "image/jpeg"),
             medium("film.mp4", "video/mp4"),
             medium(EVIL, "text/html"),
+            medium("mast.png", "image/png"),
+            medium("drawing.svg", "image/svg+xml"),
         ],
         reviews: vec![ReviewedBy {
             at: AT,
@@ -353,12 +355,33 @@ impl Backend for Fake {
         self.answer(b"small".to_vec())
     }
 
-    async fn medium(&self, _: &Principal, _: &str, _: usize) -> Result<Download, BackendError> {
+    async fn medium(
+        &self,
+        _: &Principal,
+        _: &str,
+        _: usize,
+        asked: &Asked,
+    ) -> Result<Download, BackendError> {
+        let part = match asked.wanted(5, "00") {
+            Wanted::Whole => None,
+            Wanted::Part(part) => Some(part),
+            Wanted::Unsatisfiable => return Err(BackendError::Range { size: 5 }),
+        };
         self.answer(Download {
             media_type: self.medium_type.lock().unwrap().clone(),
             name: "a \"b\"\r\nx: y.jpg".into(),
-            size: 5,
-            body: Body::from("bytes"),
+            served: Served {
+                size: 5,
+                sha256: "00".into(),
+                part,
+            },
+            body: Body::from(match part {
+                Some(part) => {
+                    let at = |place: u64| usize::try_from(place).unwrap();
+                    &"bytes"[at(part.first)..=at(part.last)]
+                }
+                None => "bytes",
+            }),
         })
     }
 

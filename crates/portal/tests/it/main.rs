@@ -9,5 +9,6 @@ mod applications;
 mod client;
 mod fake;
 mod login;
+mod media;
 mod pages;
 mod requests;
