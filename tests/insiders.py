@@ -2,11 +2,13 @@
 
 import contextlib
 import json
+import os
 import shutil
 import sqlite3
 import subprocess
 
-from tests.harness import Camera, Person, Site, contains, cordon, cordon_json, equal, jpeg, wait_for
+from tests.harness import CORDON, Camera, Person, Site, contains, cordon, cordon_json, equal, jpeg, wait_for
+from tests.harness import run as run_command
 
 
 def events(site, *actions):
@@ -19,6 +21,7 @@ def run(suite):
     administrators(suite)
     journals(suite)
     databases(suite)
+    owners(suite)
 
 
 def administrators(suite):
@@ -244,6 +247,46 @@ def databases(suite):
         site.start()
         site.stop()
         site.verify_audit()
+
+
+def owners(suite):
+    """Commands of other Unix users on a stopped site."""
+    owner = 4711
+    site = Site(suite, "owner").start()
+    site.people()
+    site.stop()
+
+    def folders():
+        return [site.data, *site.data.rglob("*")]
+
+    def foreign():
+        return [str(path) for path in folders() if path.lstat().st_uid != owner]
+
+    # The way to it may be closed to others: a test's folder is its owner's.
+    closed = {path: path.stat().st_mode & 0o7777 for path in site.data.parents if not path.stat().st_mode & 1}
+    for path, mode in closed.items():
+        path.chmod(mode | 1)
+    for path in folders():
+        os.lchown(path, owner, owner)
+    with suite.case("a command of root on a stopped site leaves every file to the owner of the folder"):
+        site.ask("registry", "code", "--device", "camera-30", "--out", site.folder / "camera-30")
+        site.ask("directory", "disable", "--uid", "officer-2")
+        cordon("evidence", "rebuild-index", *site.arguments(), "--log", "off")
+        equal(foreign(), [], "files of others")
+        equal((site.folder / "camera-30" / "code").stat().st_uid, 0, "owner of the output")
+        equal(events(site, "directory.disable")[-1]["actor"]["id"], "unix:0", "actor")
+    with suite.case("root does not run the site of another user"):
+        refused = cordon("up", *site.arguments(), "--log", "off", code=1)
+        contains(refused.stderr, "belongs to user 4711")
+        contains(refused.stderr, "sudo -u '#4711'")
+        equal(foreign(), [], "files of others")
+    with suite.case("the owner goes on with the folder"):
+        program = site.folder / "cordon"
+        shutil.copy(CORDON, program)
+        user = ["setpriv", "--reuid", owner, "--regid", owner, "--clear-groups"]
+        listed = run_command(*user, program, "directory", "list", *site.arguments(), "--json")
+        contains(listed.stdout, "officer-2")
+        equal(foreign(), [], "files of others")
 
 
 def all_actions(site):

@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
+use error_report::Report;
 use pki::key::Passphrase;
 use pki::tls::TlsError;
 use rustls::ClientConfig;
@@ -19,7 +20,7 @@ use tokio::task::JoinSet;
 pub use self::error::AgentError;
 use self::folder_events::FolderEvents;
 use self::shared::{Shared, dialer, live};
-use crate::bearer::Bearers;
+use crate::bearer::{Bearers, backoff};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::engines::Engines;
@@ -39,6 +40,8 @@ use crate::uplink::Worker;
 
 /// Time between looks at the watched folder when the kernel reports nothing.
 const TICK: Duration = Duration::from_secs(1);
+/// Longest pause between attempts to enrol. A person waits beside a new camera, so that it is short.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// Times, 5 ms apart, that the end waits for disk work that cannot be aborted.
 const LAST_USERS_POLLS: u32 = 2_000;
 
@@ -57,6 +60,9 @@ pub struct Agent {
 
 impl Agent {
     /// Checks settings, enrols if there is no identity yet, and opens the spool.
+    ///
+    /// Waits until the enrolment server can be reached: after a first start without network, without DNS or with a
+    /// clock that is not set yet. Pictures stay in the watched folder meanwhile.
     ///
     /// # Errors
     /// [`AgentError`], one variant per reason.
@@ -219,7 +225,20 @@ async fn enrol(
         dialer: dialer(config, target.clone(), tls, metrics, clock),
         passphrase,
     };
-    Ok(enroller.enrol().await?)
+    let longest = Duration::from_millis(config.uplink.backoff_max_ms).min(LONGEST_PAUSE);
+    let shortest = Duration::from_millis(config.uplink.backoff_min_ms).min(longest);
+    let mut failures = 0_u32;
+    loop {
+        match enroller.enrol().await {
+            Err(error) if error.may_pass() => {
+                failures = failures.saturating_add(1);
+                let pause = backoff(failures, shortest, longest);
+                tracing::warn!(error = %Report(&error), ?pause, "cannot enrol yet");
+                tokio::time::sleep(pause).await;
+            }
+            outcome => return Ok(outcome?),
+        }
+    }
 }
 
 fn check_device(config: &Config, identity: &Identity) -> Result<(), AgentError> {

@@ -11,6 +11,8 @@ use pki::clearance::Clearance;
 use pki::key::KeyAlgorithm;
 use serde::{Deserialize, Serialize};
 
+use crate::ingest::local_time;
+
 /// Largest PATCH of an upload, in bytes: over a fast link to a far centre, all of it is sent in the time of some hundred round trips,
 /// of which its answer costs one.
 pub const MAX_CHUNK_LEN: u32 = 64 * 1024 * 1024;
@@ -70,6 +72,10 @@ pub struct Watch {
     /// Place name when EXIF has no description.
     #[serde(default = "place_name")]
     pub place_name: String,
+    /// Zone of the clock of cameras whose EXIF has neither offset nor GPS time, as `Europe/Warsaw`. Without it such
+    /// pictures are set aside: any guess would misdate them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_zone: Option<String>,
 }
 
 /// Bounds of the spool.
@@ -295,6 +301,13 @@ impl Config {
         let refuse = |setting, problem| Err(ConfigError { setting, problem });
         if self.identity.device.is_empty() || self.identity.device.len() > 64 {
             return refuse("identity.device", "must have 1 to 64 bytes");
+        }
+        let zone = self.watch.time_zone.as_deref();
+        if zone.is_some_and(|name| local_time::zone(name).is_none()) {
+            return refuse(
+                "watch.time_zone",
+                "is no zone of the IANA database, as Europe/Warsaw",
+            );
         }
         if self.identity.key_algorithm.parse::<KeyAlgorithm>().is_err() {
             return refuse("identity.key_algorithm", "is not a known algorithm");

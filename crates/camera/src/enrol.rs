@@ -77,6 +77,26 @@ pub enum EnrolError {
     Root(#[from] file::FileError),
 }
 
+impl EnrolError {
+    /// Whether the same attempt may succeed later: the network, the clock or the server is not ready. A clock that is
+    /// not set yet looks like a server whose certificate is not valid.
+    pub(crate) const fn may_pass(&self) -> bool {
+        match self {
+            Self::NoBearer | Self::Unreachable { .. } | Self::Pending => true,
+            Self::Refused { status, .. } => matches!(status, 408 | 429 | 500..),
+            Self::NoCode
+            | Self::NoRoot
+            | Self::WrongRoot
+            | Self::ServerName
+            | Self::Answer { .. }
+            | Self::Certificate { .. }
+            | Self::Local { .. }
+            | Self::Store(_)
+            | Self::Root(_) => false,
+        }
+    }
+}
+
 /// What an enrolment needs of the agent.
 pub(crate) struct Enroller<'a> {
     pub(crate) config: &'a Config,
@@ -294,5 +314,43 @@ fn local(error: impl std::fmt::Display) -> EnrolError {
 fn unreachable(error: &TransportError) -> EnrolError {
     EnrolError::Unreachable {
         reason: Report(error).to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_time_can_mend_is_tried_again() {
+        let refused = |status| EnrolError::Refused {
+            request: "simpleenroll",
+            status,
+        };
+        let reason = || "x".to_owned();
+        for passes in [
+            EnrolError::NoBearer,
+            EnrolError::Unreachable { reason: reason() },
+            EnrolError::Pending,
+            refused(408),
+            refused(429),
+            refused(500),
+            refused(503),
+        ] {
+            assert!(passes.may_pass(), "{passes}");
+        }
+        for stays in [
+            EnrolError::NoCode,
+            EnrolError::NoRoot,
+            EnrolError::WrongRoot,
+            EnrolError::Certificate { reason: reason() },
+            refused(400),
+            refused(401),
+            refused(403),
+            refused(428),
+            refused(499),
+        ] {
+            assert!(!stays.may_pass(), "{stays}");
+        }
     }
 }

@@ -6,6 +6,7 @@
 
 mod group;
 mod left;
+pub(crate) mod local_time;
 mod metadata;
 mod source;
 

@@ -5,9 +5,13 @@
 //! says is what the asker may see.
 #![forbid(unsafe_code)]
 
+mod range;
+
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use time::OffsetDateTime;
 use utoipa::{IntoParams, ToSchema};
+
+pub use range::{Asked, Part, Served, Wanted};
 
 /// A place in the list of violations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,11 +45,11 @@ pub struct Filter {
     #[serde(with = "time::serde::rfc3339::option")]
     #[param(value_type = Option<String>, format = DateTime)]
     pub to: Option<OffsetDateTime>,
-    /// Part of the place's name.
+    /// Part of the place's name; letters with and without marks are similar.
     pub place: String,
     /// Name of the camera.
     pub device: String,
-    /// Part of the number plate.
+    /// Part of the number plate; case, blanks and dashes do not count, and letters that look alike are similar.
     pub plate: String,
     /// At least this fast, km/h.
     pub min_speed: Option<u32>,
@@ -105,6 +109,9 @@ pub struct Summary {
     pub state: String,
     /// Whether another block of the camera, which is in quarantine, claims the same number.
     pub disputed: bool,
+    /// Whether a search found it only by characters that are taken for those asked for, as O and 0. Such rows come
+    /// after the others of their page.
+    pub similar: bool,
 }
 
 /// One medium.
@@ -118,6 +125,35 @@ pub struct Medium {
     pub size: u64,
     /// SHA-256 in hexadecimal.
     pub sha256: String,
+}
+
+/// How a medium is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presentation {
+    Picture,
+    Film,
+    /// Anything else could be a page: it is saved, and never shown.
+    File,
+}
+
+impl Presentation {
+    /// The presentation of a medium by its media type in the manifest.
+    #[must_use]
+    pub fn of(media_type: &str) -> Self {
+        match media_type {
+            "image/jpeg" | "image/png" => Self::Picture,
+            "video/mp4" => Self::Film,
+            _ => Self::File,
+        }
+    }
+}
+
+impl Medium {
+    /// How a page shows it.
+    #[must_use]
+    pub fn presentation(&self) -> Presentation {
+        Presentation::of(&self.media_type)
+    }
 }
 
 /// One decision of a reviewer.

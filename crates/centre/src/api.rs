@@ -9,13 +9,13 @@ use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, Query, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use centre_api::{Camera, Decision, Details, Filter, Page, SetAside, Summary};
+use centre_api::{Asked, Camera, Decision, Details, Filter, Page, SetAside, Summary};
 use http::header::{
-    CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
-    X_CONTENT_TYPE_OPTIONS,
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE,
+    CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_RANGE, RANGE, X_CONTENT_TYPE_OPTIONS,
 };
 use http::request::Parts;
-use http::{HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Deserialize;
 use utoipa::{OpenApi, ToSchema};
 
@@ -137,6 +137,8 @@ async fn show(
 #[utoipa::path(get, path = "/api/v1/violations/{id}/media/{index}",
     params(("id" = String, Path), ("index" = usize, Path)), responses(
     (status = 200, description = "the medium's bytes", content_type = "application/octet-stream"),
+    (status = 206, description = "the bytes of the one range asked for", content_type = "application/octet-stream"),
+    (status = 416, description = "the medium has no byte of the range"),
     (status = 404, body = Problem),
     (status = 409, description = "the archived block failed its checks", body = Problem),
     (status = 429, description = "the person has too many media open", body = Problem)))]
@@ -144,10 +146,23 @@ async fn medium(
     State(review): State<Review>,
     Caller(who): Caller,
     path: Result<Path<(String, usize)>, PathRejection>,
+    headers: HeaderMap,
 ) -> Result<Response, Problem> {
     // An index that is no number names no medium.
     let Path((id, index)) = path.map_err(|_| Problem::not_found("medium"))?;
-    let medium = review.medium_stream(&who, &id, index).await?;
+    let text = |name| Some(headers.get(name)?.to_str().ok()?.to_owned());
+    let asked = Asked {
+        range: text(RANGE),
+        if_range: text(IF_RANGE),
+    };
+    let medium = match review.medium_stream(&who, &id, index, &asked).await {
+        Ok(medium) => medium,
+        Err(ReviewError::Range { size }) => {
+            let whole = [(CONTENT_RANGE, format!("bytes */{size}"))];
+            return Ok((StatusCode::RANGE_NOT_SATISFIABLE, whole).into_response());
+        }
+        Err(error) => return Err(error.into()),
+    };
     let plain = |c: char| {
         if c.is_ascii_alphanumeric() || "._-".contains(c) {
             c
@@ -158,13 +173,22 @@ async fn medium(
     let name: String = medium.name.chars().map(plain).collect();
     let headers = [
         (CONTENT_TYPE, medium.media_type),
-        (CONTENT_LENGTH, medium.size.to_string()),
+        (CONTENT_LENGTH, medium.served.length().to_string()),
+        (ACCEPT_RANGES, "bytes".to_owned()),
+        (ETAG, medium.served.etag()),
         (
             CONTENT_DISPOSITION,
             format!("attachment; filename=\"{name}\""),
         ),
     ];
-    Ok((headers, Body::from_stream(medium.pieces)).into_response())
+    let body = Body::from_stream(medium.pieces);
+    Ok(match medium.served.content_range() {
+        Some(range) => {
+            let part = (StatusCode::PARTIAL_CONTENT, [(CONTENT_RANGE, range)]);
+            (part.0, part.1, headers, body).into_response()
+        }
+        None => (headers, body).into_response(),
+    })
 }
 
 /// A reviewer's decision with its reason.
@@ -174,12 +198,16 @@ struct Choice {
     decision: Decision,
     /// Between 1 and 1000 characters.
     reason: String,
+    /// Number of `reviews` in the answer on which the decision rests; 0 if left out.
+    #[serde(default)]
+    seen: u64,
 }
 
 /// Accepts or rejects a violation.
 #[utoipa::path(post, path = "/api/v1/violations/{id}/reviews", params(("id" = String, Path)),
     request_body = Choice, responses((status = 204, description = "recorded"),
     (status = 400, body = Problem), (status = 404, body = Problem),
+    (status = 409, description = "somebody decided meanwhile", body = Problem),
     (status = 413, description = "the body is too long", body = Problem),
     (status = 415, description = "the content type is not application/json", body = Problem),
     (status = 422, description = "the body is JSON of another shape", body = Problem)))]
@@ -200,7 +228,9 @@ async fn decide(
             "give a reason",
         ));
     }
-    review.decide(&who, &id, choice.decision, reason).await?;
+    review
+        .decide(&who, &id, choice.decision, reason, choice.seen)
+        .await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -232,6 +262,12 @@ impl From<ReviewError> for Problem {
                 Self::new(StatusCode::FORBIDDEN, code, error.to_string(), hint)
             }
             ReviewError::NotFound(what) => Self::not_found(what),
+            ReviewError::Stale { .. } | ReviewError::Unseen { .. } => Self::new(
+                StatusCode::CONFLICT,
+                "stale-decision",
+                error.to_string(),
+                "read the violation again and send the number of its `reviews` as `seen`",
+            ),
             ReviewError::TooMany(_) => Self::new(
                 StatusCode::TOO_MANY_REQUESTS,
                 "too-many-media",
@@ -243,6 +279,12 @@ impl From<ReviewError> for Problem {
                 "exporting",
                 error.to_string(),
                 "wait for the end of the other package",
+            ),
+            ReviewError::Range { .. } => Self::new(
+                StatusCode::RANGE_NOT_SATISFIABLE,
+                "range",
+                error.to_string(),
+                "ask for bytes that the medium has",
             ),
             ReviewError::NotAPicture => Self::new(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,

@@ -46,8 +46,8 @@ use store::{ClockFloor, Objects, Sql};
 use tokio::sync::Semaphore;
 
 pub use centre_api::{
-    Camera, Cursor, CustodyStep, Decision, Details, Disputing, Filter, Medium, Overview, Page,
-    ReviewedBy, Summary,
+    Asked, Camera, Cursor, CustodyStep, Decision, Details, Disputing, Filter, Medium, Overview,
+    Page, Part, ReviewedBy, Served, Summary,
 };
 pub use device::{Device, DeviceRefused};
 pub use guard::{IndexError, IndexGuard};

@@ -6,13 +6,17 @@
 //! trigram tokenizer knows no audiences; these are words of letters and digits, which its plainest
 //! tokenizer keeps as they are.
 
+mod fold;
+
 use std::fmt::Write as _;
 
 use store::sqlx;
 use store::{Sql, StoreError};
 
+pub(crate) use fold::Text;
+
 /// Version of [`parts`]; raise it when they change, and the next start makes them anew.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 /// Characters of a part.
 const GRAM: usize = 3;
 /// Parts of one term that a search asks for; the rows found are compared with the whole term.
@@ -20,16 +24,34 @@ const MAX_PARTS: usize = 32;
 /// Rows indexed between two lines of the log.
 const BATCH: i64 = 10_000;
 
-/// A text as it is compared: without case.
-pub(crate) fn fold(text: &str) -> String {
-    text.to_lowercase()
+/// How a text has a term.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Hit {
+    Exact,
+    /// With other characters that are taken for those of the term.
+    Similar,
+}
+
+/// Whether `text` has `term`, and how.
+pub(crate) fn hit(kind: Text, text: &str, term: &str) -> Option<Hit> {
+    let plain = kind.plain(term);
+    if plain.is_empty() {
+        // Nothing but blanks is no term; nothing but signs is one, and no part of another.
+        return text.contains(term.trim()).then_some(Hit::Exact);
+    }
+    if kind.plain(text).contains(&plain) {
+        return Some(Hit::Exact);
+    }
+    let similar = kind.similar(text).contains(&kind.similar(term));
+    similar.then_some(Hit::Similar)
 }
 
 /// The parts of a violation's texts, as one text of the index.
 pub(crate) fn parts(audience: i64, plate: Option<&str>, place: &str) -> String {
     let mut all = String::new();
-    for (field, text) in [('p', plate.unwrap_or_default()), ('l', place)] {
-        for part in grams(&fold(text)) {
+    let plate = Text::Plate.similar(plate.unwrap_or_default());
+    for (field, text) in [('p', plate), ('l', Text::Place.similar(place))] {
+        for part in grams(&text) {
             push_part(&mut all, field, audience, &part);
             all.push(' ');
         }
@@ -40,7 +62,8 @@ pub(crate) fn parts(audience: i64, plate: Option<&str>, place: &str) -> String {
 /// The question for violations of `audiences` that may contain the terms; `None` if no term is long
 /// enough to have a part.
 pub(crate) fn question(audiences: &[i64], plate: &str, place: &str) -> Option<String> {
-    let terms = [('p', grams(&fold(plate))), ('l', grams(&fold(place)))];
+    let (plate, place) = (Text::Plate.similar(plate), Text::Place.similar(place));
+    let terms = [('p', grams(&plate)), ('l', grams(&place))];
     if terms.iter().all(|(_, parts)| parts.is_empty()) {
         return None;
     }
@@ -156,26 +179,48 @@ mod tests {
     #[test]
     fn question_names_each_audience_with_all_parts() {
         assert_eq!(
-            question(&[1, 20], "KR 1", "").unwrap(),
-            "(p1x6b7220 AND p1x722031) OR (p20x6b7220 AND p20x722031)"
+            question(&[1, 20], "KR 12", "").unwrap(),
+            "(p1x6b7231 AND p1x723132) OR (p20x6b7231 AND p20x723132)"
         );
     }
 
     #[test]
     fn parts_hold_what_a_question_asks_for() {
         let all = parts(7, Some("Łódź 1"), "A4");
-        let asked = question(&[7], "ŁÓD", "").unwrap();
-        assert!(
-            all.split(' ').any(|part| format!("({part})") == asked),
-            "{all} {asked}"
-        );
+        for term in ["ŁÓD", "łód", "lod", "L0 D"] {
+            let asked = question(&[7], term, "").unwrap();
+            assert!(
+                all.split(' ').any(|part| format!("({part})") == asked),
+                "{all} {asked}"
+            );
+        }
         // Too short to have parts.
         assert!(!all.contains('l'), "{all}");
     }
 
     #[test]
+    fn exact_hits_are_told_from_similar_ones() {
+        for (kind, text, term, expected) in [
+            (Text::Plate, "AB 123C", "ab-123c", Some(Hit::Exact)),
+            (Text::Plate, "AB 123C", "B\u{a0}12", Some(Hit::Exact)),
+            (Text::Plate, "AB 1O3", "AB 103", Some(Hit::Similar)),
+            (Text::Plate, "АВ 103", "AB 103", Some(Hit::Similar)),
+            (Text::Plate, "AB 123C", "AC 123", None),
+            (Text::Place, "Łódź", "łódź", Some(Hit::Exact)),
+            (Text::Place, "Łódź", "lodz", Some(Hit::Similar)),
+            (Text::Place, "Lodz", "łódź", Some(Hit::Similar)),
+            (Text::Place, "Łódź", "łudź", None),
+            (Text::Plate, "AB 123C", "%", None),
+            (Text::Plate, "AB-123C", " - ", Some(Hit::Exact)),
+            (Text::Plate, "AB 123C", " ", Some(Hit::Exact)),
+        ] {
+            assert_eq!(hit(kind, text, term), expected, "{text} {term}");
+        }
+    }
+
+    #[test]
     fn operators_in_a_term_are_text() {
-        let asked = question(&[1], "\" OR *", "").unwrap();
+        let asked = question(&[1], "\" OR * NOT", "\" OR *").unwrap();
         assert!(
             asked
                 .bytes()

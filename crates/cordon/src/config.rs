@@ -355,7 +355,7 @@ impl Config {
         if !country_ok {
             return Some(("site.country", "must be two capital letters".to_owned()));
         }
-        if site.organisation.trim().is_empty() || site.organisation.len() > 64 {
+        if site.organisation.trim().is_empty() || site.organisation.chars().count() > 64 {
             return Some((
                 "site.organisation",
                 "must have 1 to 64 characters".to_owned(),

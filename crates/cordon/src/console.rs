@@ -31,6 +31,12 @@ fn actor(uid: u32, login: Option<u32>) -> Actor {
     describe(uid, login, &passwd)
 }
 
+/// The name of the user `uid`, or the number of one without name.
+pub(crate) fn shown(uid: u32) -> String {
+    let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    user_name(uid, &passwd).unwrap_or_else(|| format!("user {uid}"))
+}
+
 fn describe(uid: u32, login: Option<u32>, passwd: &str) -> Actor {
     let name = |uid| user_name(uid, passwd).unwrap_or_else(|| format!("user {uid}"));
     let mut shown = name(uid);

@@ -27,6 +27,7 @@ use crate::cli::SiteArgs;
 use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::giver::Giver;
 use crate::orders::Holder;
+use crate::owner::AsOwner;
 use crate::registration::{self, direct, profiles};
 use crate::site::Site;
 use crate::{administration, authorities};
@@ -59,6 +60,9 @@ pub(crate) async fn ask(args: &SiteArgs, request: Request) -> Outcome<Value> {
         Ok(stream) => over_socket(stream, &request, Person::of(args)?.as_ref()).await,
         // No socket, or one that a killed site left behind.
         Err(_) => {
+            // The person's files and the output are of whoever gives the command.
+            let person = Person::of(args)?;
+            let _owner = AsOwner::of(&args.data)?;
             let database = args.data.join("registry.sqlite");
             let there = database.try_exists();
             if !there.or_hint(
@@ -70,7 +74,6 @@ pub(crate) async fn ask(args: &SiteArgs, request: Request) -> Outcome<Value> {
                     "name the folder that `cordon up --data` uses",
                 ));
             }
-            let person = Person::of(args)?;
             let site = Site::open(args).await?;
             let outcome = offline(&site, request, person.as_ref()).await;
             site.close().await;

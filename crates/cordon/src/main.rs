@@ -33,6 +33,7 @@ mod metrics;
 mod notices;
 mod openvpn;
 mod orders;
+mod owner;
 mod portal_services;
 mod registration;
 mod renewal;

@@ -172,6 +172,7 @@ pub(crate) fn private(data: &Path) -> Outcome {
 }
 
 pub(crate) fn open_audit(data: &Path, secret: &Passphrase, origin: &str) -> Outcome<SharedLog> {
+    crate::owner::check(data)?;
     let folder = data.join("audit");
     durable::create_dir_all(&folder).or_hint(
         format!("cannot make {}", folder.display()),

@@ -7,8 +7,10 @@ use pki::clearance::Clearance;
 use pki::name::{is_mailbox, is_plain, is_user_id};
 use serde::{Deserialize, Serialize};
 
+/// Longest name, in characters: RFC 5280 (appendix A, `ub-common-name`) counts characters, not bytes.
+const MAX_NAME_CHARS: usize = 64;
 /// Names go into certificates, mails and commands.
-const NAME_RULE: &str = "must have at most 64 bytes and no control or invisible characters, and begin with neither space, '-' nor '.'";
+const NAME_RULE: &str = "must have at most 64 characters and no control or invisible characters, and begin with neither space, '-' nor '.'";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -61,7 +63,9 @@ impl Person {
     /// [`PersonError`] for the first field that breaks a rule.
     pub fn check(&self) -> Result<(), PersonError> {
         let refuse = |field, problem| Err(PersonError { field, problem });
-        let fits = |value: &str| value.len() <= 64 && is_plain(value) && value.trim() == value;
+        let fits = |value: &str| {
+            value.chars().count() <= MAX_NAME_CHARS && is_plain(value) && value.trim() == value
+        };
         if !is_user_id(&self.uid) {
             let rule = "must be 1 to 64 letters, digits, '-', '.' or '_', and begin with a letter, digit or '_'";
             return refuse("uid", rule);
@@ -101,6 +105,50 @@ impl Person {
             roles: self.roles.clone(),
             units: self.units.clone(),
             active: self.active,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(name: &str) -> Person {
+        Person {
+            uid: "x-1".into(),
+            name: name.into(),
+            given_name: String::new(),
+            surname: name.into(),
+            email: "x@example.org".into(),
+            organisation: name.into(),
+            country: String::new(),
+            clearance: Clearance::Restricted,
+            roles: BTreeSet::new(),
+            units: BTreeSet::from([name.to_owned()]),
+            active: true,
+        }
+    }
+
+    #[test]
+    fn names_of_64_characters_in_any_script_are_accepted() {
+        for letter in ["x", "ж", "語", "𝔘"] {
+            named(&letter.repeat(64)).check().unwrap();
+            let refused = named(&letter.repeat(65)).check().unwrap_err();
+            assert_eq!((refused.field, refused.problem), ("name", NAME_RULE));
+        }
+    }
+
+    #[test]
+    fn each_long_name_is_refused_by_its_field() {
+        let long = "Ё".repeat(65);
+        for field in ["organisation", "surname", "units"] {
+            let mut person = named("Ё");
+            match field {
+                "organisation" => person.organisation = long.clone(),
+                "surname" => person.surname = long.clone(),
+                _ => drop(person.units.insert(long.clone())),
+            }
+            assert_eq!(person.check().unwrap_err().field, field);
         }
     }
 }

@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::unlinked;
+
 /// A disk that several users share.
 pub type SharedDisk = Arc<dyn Disk>;
 
@@ -109,6 +111,14 @@ pub trait Disk: Send + Sync + Debug {
     /// # Errors
     /// [`io::ErrorKind::AlreadyExists`] if the name `to` is taken.
     fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Moves the file `from` to the name `to`, which must not be taken, on a file system without hard links (FAT, exFAT).
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::AlreadyExists`] if the name is taken; [`io::ErrorKind::Unsupported`] of a disk that has links.
+    fn move_new(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let _ = (from, to);
+        Err(io::ErrorKind::Unsupported.into())
+    }
     /// Renames a file or a folder; a file `to` is replaced.
     ///
     /// # Errors
@@ -218,6 +228,10 @@ impl Disk for RealDisk {
 
     fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
         fs::hard_link(from, to)
+    }
+
+    fn move_new(&self, from: &Path, to: &Path) -> io::Result<()> {
+        unlinked::move_new(from, to)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -438,7 +452,10 @@ impl dyn Disk + '_ {
         let written = self
             .write_new_file(&temporary, bytes, mode)
             // A link, not a rename: that would replace.
-            .and_then(|()| self.link(&temporary, path));
+            .and_then(|()| match self.link(&temporary, path) {
+                Err(error) if unlinked::has_no_links(&error) => self.move_new(&temporary, path),
+                linked => linked,
+            });
         // What happened before matters more than whether the clean-up worked.
         let _ = self.remove_file(&temporary);
         written?;

@@ -12,6 +12,7 @@ mod disk;
 mod lock;
 mod reserved;
 pub mod testing;
+mod unlinked;
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;

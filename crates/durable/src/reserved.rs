@@ -9,7 +9,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
 use crate::disk::temporary_beside;
-use crate::sync_parent;
+use crate::{sync_parent, unlinked};
 
 /// A new file that has its place before there is anything to write: whatever would keep it from being written fails
 /// first, and what is asked for next is not lost by it. Nothing is left of one that is dropped.
@@ -41,10 +41,10 @@ impl Reserved {
             kept: false,
         };
         make_room(&mut reserved.file, room)?;
-        // Some file systems have no links, by which it gets its name without replacing anything.
+        // Whatever would keep it from getting its name without replacing anything fails now.
         let probe = temporary_beside(path);
-        fs::hard_link(&reserved.temporary, &probe)?;
-        fs::remove_file(&probe)?;
+        unlinked::name_new(&reserved.temporary, &probe)?;
+        fs::rename(&probe, &reserved.temporary)?;
         Ok(reserved)
     }
 
@@ -67,9 +67,8 @@ impl Reserved {
     /// As [`Self::write`].
     pub fn name(mut self) -> Result<(), LeftBehind> {
         self.kept = true;
-        let named = fs::hard_link(&self.temporary, &self.path)
-            .and_then(|()| fs::remove_file(&self.temporary))
-            .and_then(|()| sync_parent(&self.path));
+        let named =
+            unlinked::name_new(&self.temporary, &self.path).and_then(|()| sync_parent(&self.path));
         named.map_err(|source| self.left_behind(source))
     }
 

@@ -425,6 +425,30 @@ impl<R: Read + Seek> Opened<R> {
         })
     }
 
+    /// A place at the chunk with byte `first` of medium `index`, and how many bytes of that chunk are before it.
+    ///
+    /// Each chunk is authenticated with its number, but the hash of the medium is not compared at the end: who gives
+    /// parts out reads the whole medium once before.
+    ///
+    /// # Errors
+    /// [`OpenError::NoSuchMedium`].
+    pub fn cursor_at(&self, index: usize, first: u64) -> Result<(MediumCursor, usize), OpenError> {
+        let cursor = self.cursor(index)?;
+        let first = first.min(cursor.size);
+        let chunk = first / CHUNK_LEN as u64;
+        let before = chunk.saturating_mul(CHUNK_LEN as u64);
+        let sealed = chunk.saturating_mul((CHUNK_LEN + TAG_LEN) as u64);
+        let skip = usize::try_from(first.saturating_sub(before)).unwrap_or(CHUNK_LEN);
+        let cursor = MediumCursor {
+            chunk,
+            at: cursor.at.saturating_add(sealed),
+            left: cursor.left.saturating_sub(before),
+            hash: None,
+            ..cursor
+        };
+        Ok((cursor, skip))
+    }
+
     /// Decrypts the chunk at `cursor`, at most 64 KiB, and moves on; `None` at the end, where the
     /// medium has the hash in the manifest. For readers that give out a medium piece by piece.
     ///

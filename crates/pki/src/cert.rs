@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use aws_lc_rs::digest;
 use const_oid::db::rfc5912::ID_CE_SUBJECT_ALT_NAME;
-use der::pem::{self, LineEnding};
+use der::pem::LineEnding;
 use der::{Decode, Encode};
 use rustls_pki_types::CertificateDer;
 use spki::SubjectPublicKeyInfoOwned;
@@ -16,13 +16,13 @@ use crate::extension::decoded;
 use crate::key::{self, KeyAlgorithm, KeyError, VerifyError};
 use crate::name::{AltName, SecurityIdentifier, WindowsAccount};
 use crate::oid::NTDS_CA_SECURITY;
+use crate::pem;
 
 /// Most certificates in one chain; ours have three.
 pub const MAX_CHAIN_LEN: usize = 16;
 /// Largest certificate looked at, in bytes; ours have less than 2 500.
 pub const MAX_CERTIFICATE_LEN: usize = 64 * 1024;
 const PEM_LABEL: &str = "CERTIFICATE";
-const PEM_END: &str = "-----END CERTIFICATE-----";
 
 /// Why a certificate or chain could not be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -116,7 +116,7 @@ pub fn to_pem(certificate: &Certificate) -> Result<String, CertError> {
 }
 
 fn der_to_pem(der: &[u8]) -> Result<String, CertError> {
-    pem::encode_string(PEM_LABEL, LineEnding::LF, der).map_err(|_| CertError::MalformedPem)
+    der::pem::encode_string(PEM_LABEL, LineEnding::LF, der).map_err(|_| CertError::MalformedPem)
 }
 
 /// SHA-256 over the DER encoding, in lower-case hexadecimal.
@@ -258,22 +258,11 @@ impl CertificateChain {
     pub fn from_pem(text: &str) -> Result<Self, CertError> {
         let mut ders = Vec::new();
         let mut rest = text;
-        while let Some(end) = rest.find(PEM_END) {
+        while let Some((der, after)) =
+            pem::next(rest, PEM_LABEL).map_err(|_| CertError::MalformedPem)?
+        {
             if ders.len() >= MAX_CHAIN_LEN {
                 return Err(CertError::TooMany);
-            }
-            let (document, after) = rest
-                .split_at_checked(end.saturating_add(PEM_END.len()))
-                .ok_or(CertError::MalformedPem)?;
-            // The decoder checks line width; start at the boundary so that comments may be longer.
-            let start = document
-                .find("-----BEGIN CERTIFICATE-----")
-                .ok_or(CertError::MalformedPem)?;
-            let document = document.get(start..).ok_or(CertError::MalformedPem)?;
-            let (label, der) =
-                pem::decode_vec(document.as_bytes()).map_err(|_| CertError::MalformedPem)?;
-            if label != PEM_LABEL {
-                return Err(CertError::MalformedPem);
             }
             ders.push(der);
             rest = after;

@@ -1,7 +1,7 @@
 //! PKCS#10 certification requests (RFC 2986).
 
 use der::asn1::{Any, BitString, SetOfVec};
-use der::pem::{self, LineEnding};
+use der::pem::LineEnding;
 use der::{Decode, Encode};
 use spki::{AlgorithmIdentifierOwned, SubjectPublicKeyInfoOwned};
 use x509_cert::attr::Attribute;
@@ -19,9 +19,12 @@ use crate::crmf;
 use crate::extension::{extension, find};
 use crate::key::{self, KeyAlgorithm, KeyError, Signer};
 use crate::name::{AltName, NameError, Subject};
+use crate::pem::{self, PemError};
 
 /// Largest request read, in bytes. One with an RSA 4096 key and some names has about 1 500.
 pub const MAX_CSR_LEN: usize = 16 * 1024;
+/// Largest text with a request, in bytes: base64 and line ends add less than one half; a message around it is short.
+pub const MAX_CSR_TEXT_LEN: usize = MAX_CSR_LEN * 2;
 /// RFC 7030, section 4.4.1.1: id-aa-decryptKeyID (RFC 4108).
 const DECRYPT_KEY_IDENTIFIER: ObjectIdentifier =
     ObjectIdentifier::new_unwrap("1.2.840.113549.1.9.16.2.37");
@@ -32,6 +35,8 @@ const ASYMMETRIC_DECRYPT_KEY_IDENTIFIER: ObjectIdentifier =
 const ID_CHALLENGE_PASSWORD: ObjectIdentifier =
     ObjectIdentifier::new_unwrap("1.2.840.113549.1.9.7");
 const PEM_LABEL: &str = "CERTIFICATE REQUEST";
+/// RFC 7468, section 7: what earlier programs write.
+const OLD_PEM_LABEL: &str = "NEW CERTIFICATE REQUEST";
 
 /// A request whose signature has been verified: the sender holds the private key.
 #[derive(Clone, Debug)]
@@ -52,6 +57,8 @@ pub enum CsrError {
     /// Not a DER or PEM certification request.
     #[error("malformed certification request")]
     Malformed,
+    #[error("several certification requests in one text")]
+    Several,
     /// The name cannot be encoded or read.
     #[error("invalid name in the certification request")]
     Name(#[from] NameError),
@@ -138,22 +145,23 @@ fn attributes(alt_names: &[AltName]) -> Result<SetOfVec<Attribute>, CsrError> {
 /// # Errors
 /// [`CsrError::Malformed`] if encoding fails.
 pub fn to_pem(der: &[u8]) -> Result<String, CsrError> {
-    pem::encode_string(PEM_LABEL, LineEnding::LF, der).map_err(|_| CsrError::Malformed)
+    der::pem::encode_string(PEM_LABEL, LineEnding::LF, der).map_err(|_| CsrError::Malformed)
 }
 
-/// Extracts the DER request from PEM; also accepts the old label `NEW CERTIFICATE REQUEST`.
+/// Extracts the DER request from what a person pasted or stored: PEM with either label and any text around it, or
+/// the base64 alone. The layout is as [`crate::pem`] reads it.
 ///
 /// # Errors
-/// [`CsrError::TooLong`] or [`CsrError::Malformed`].
+/// [`CsrError::TooLong`], [`CsrError::Several`] or [`CsrError::Malformed`].
 pub fn from_pem(text: &str) -> Result<Vec<u8>, CsrError> {
-    if text.len() > MAX_CSR_LEN * 3 / 2 {
+    if text.len() > MAX_CSR_TEXT_LEN {
         return Err(CsrError::TooLong);
     }
-    let (label, der) = pem::decode_vec(text.as_bytes()).map_err(|_| CsrError::Malformed)?;
-    if label == PEM_LABEL || label == "NEW CERTIFICATE REQUEST" {
-        Ok(der)
-    } else {
-        Err(CsrError::Malformed)
+    match pem::single(text, &[PEM_LABEL, OLD_PEM_LABEL]) {
+        Ok(der) => Ok(der),
+        Err(PemError::Missing) => pem::bare(text).ok_or(CsrError::Malformed),
+        Err(PemError::Malformed) => Err(CsrError::Malformed),
+        Err(PemError::Several) => Err(CsrError::Several),
     }
 }
 

@@ -85,6 +85,7 @@ pub mod name;
 pub mod ocsp;
 pub mod oid;
 pub mod path;
+mod pem;
 pub mod pkcs12;
 pub mod pkcs7;
 pub mod profile;

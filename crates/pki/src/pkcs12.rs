@@ -61,14 +61,17 @@ pub enum Pkcs12Error {
     /// Not PKCS#12 in DER, or not within its rules.
     #[error("not PKCS#12 that can be read")]
     Malformed(#[from] der::Error),
-    /// No MAC, or one by another password.
+    /// The MAC is by another password, or over other contents.
     #[error("another password, or the file was changed")]
     Unauthentic,
+    /// Nothing proves who made the file: whoever changes it could put another key or certificate into it.
+    #[error("PKCS#12 without MAC; export it again with a MAC (openssl: without -nomac)")]
+    NoMac,
     /// Contents that the password does not decrypt although the MAC is right.
     #[error("cannot encrypt or decrypt PKCS#12: {0}")]
     Encryption(pkcs5::Error),
     /// An algorithm or a part that is not supported, such as encryption by Triple DES or RC2.
-    #[error("PKCS#12 with {0} is not supported; export it anew with AES-256 and HMAC-SHA-256")]
+    #[error("PKCS#12 with {0} is not supported; export it again with AES-256 and HMAC-SHA-256")]
     Unsupported(ObjectIdentifier),
     /// Work that the file demands for deriving a key.
     #[error("{0} rounds of key derivation, not between 1 and {MAX_ROUNDS}")]
@@ -284,7 +287,7 @@ fn random<const N: usize>() -> Result<[u8; N], Pkcs12Error> {
 pub fn import(bytes: &[u8], password: &str) -> Result<(PrivateKey, CertificateChain), Pkcs12Error> {
     let pfx = Pfx::from_der(bytes)?;
     let safe = octets(&pfx.auth_safe)?;
-    let mac = pfx.mac_data.ok_or(Pkcs12Error::Unauthentic)?;
+    let mac = pfx.mac_data.ok_or(Pkcs12Error::NoMac)?;
     let hash = mac.mac.algorithm;
     if hash.parameters.is_some_and(|p| p != Any::from(Null)) {
         return Err(Pkcs12Error::Unsupported(hash.oid));
@@ -376,7 +379,8 @@ fn decrypted(
     if oid != pbes2::PBES2_OID {
         return Err(Pkcs12Error::Unsupported(oid));
     }
-    let scheme = EncryptionScheme::from_der(algorithm)?;
+    let completed = with_prf_parameters(algorithm);
+    let scheme = EncryptionScheme::from_der(completed.as_deref().unwrap_or(algorithm))?;
     let parameters = scheme.pbes2().ok_or(Pkcs12Error::Unsupported(oid))?;
     // Whoever made the file chose the work; that of scrypt is memory as well.
     let kdf = parameters
@@ -388,4 +392,34 @@ fn decrypted(
     }
     let plain = parameters.decrypt(password, sealed);
     Ok(Zeroizing::new(plain.map_err(Pkcs12Error::Encryption)?))
+}
+
+/// PBES2-params and PBKDF2-params (RFC 8018, appendices A.4 and A.2).
+#[derive(der::Sequence)]
+struct Pbes2Parameters {
+    kdf: AlgorithmIdentifierOwned,
+    cipher: AlgorithmIdentifierOwned,
+}
+
+#[derive(der::Sequence)]
+struct Pbkdf2Parameters {
+    salt: OctetString,
+    rounds: u32,
+    #[asn1(optional = "true")]
+    key_length: Option<u16>,
+    #[asn1(optional = "true")]
+    prf: Option<AlgorithmIdentifierOwned>,
+}
+
+/// Completes PBES2 by the NULL that RFC 8018 (appendix B.1.2) has with the PRF: GnuTLS leaves it out, and the library
+/// reads nothing without it. `None`: there is nothing to complete.
+fn with_prf_parameters(algorithm: &[u8]) -> Option<Vec<u8>> {
+    let mut algorithm = AlgorithmIdentifierOwned::from_der(algorithm).ok()?;
+    let mut scheme: Pbes2Parameters = algorithm.parameters?.decode_as().ok()?;
+    let mut kdf: Pbkdf2Parameters = scheme.kdf.parameters?.decode_as().ok()?;
+    let prf = kdf.prf.as_mut().filter(|prf| prf.parameters.is_none())?;
+    prf.parameters = Some(Any::from(Null));
+    scheme.kdf.parameters = Some(Any::encode_from(&kdf).ok()?);
+    algorithm.parameters = Some(Any::encode_from(&scheme).ok()?);
+    algorithm.to_der().ok()
 }

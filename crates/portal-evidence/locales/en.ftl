@@ -68,6 +68,8 @@ review-reason = Reason
 review-accept = Accept
 review-reject = Reject
 review-unknown = decision: "{ $value }" is unknown
+review-seen = seen: not a number of decisions
+violation-similar = similar
 review-length = reason: between 1 and 1000 characters, please
 
 export-title = Export

@@ -71,6 +71,8 @@ review-reason = Uzasadnienie
 review-accept = Przyjmij
 review-reject = Odrzuć
 review-unknown = decyzja: wartość „{ $value }” jest nieznana
+review-seen = seen: to nie jest liczba decyzji
+violation-similar = podobne
 review-length = uzasadnienie: podaj od 1 do 1000 znaków
 
 export-title = Eksport

@@ -14,7 +14,7 @@ use access::Principal;
 use axum::Router;
 use axum::body::Body;
 use axum::routing::{get, post};
-use centre_api::{Camera, Decision, Details, Filter, Overview, Page, Summary};
+use centre_api::{Asked, Camera, Decision, Details, Filter, Overview, Page, Served, Summary};
 use portal::{Answer, App, Application, PageError, Shell, TextFile, Tile, Viewer};
 
 /// Texts of these pages.
@@ -35,8 +35,7 @@ pub struct Download {
     pub media_type: String,
     /// Suggested file name, plain ASCII.
     pub name: String,
-    /// Bytes to come.
-    pub size: u64,
+    pub served: Served,
     pub body: Body,
 }
 
@@ -76,21 +75,23 @@ pub trait Evidence: Send + Sync + 'static {
         id: &str,
     ) -> impl Future<Output = Result<Vec<u8>, PageError>> + Send;
 
-    /// A medium, decrypted and checked against the camera's signature.
+    /// A medium or a part of it, decrypted and checked against the camera's signature.
     fn medium(
         &self,
         who: &Principal,
         id: &str,
         index: usize,
+        asked: &Asked,
     ) -> impl Future<Output = Result<Download, PageError>> + Send;
 
-    /// Accepts or rejects a violation.
+    /// Accepts or rejects a violation for a person who saw `seen` decisions about it; [`PageError::Stale`] if there are others.
     fn review(
         &self,
         who: &Principal,
         id: &str,
         decision: Decision,
         reason: &str,
+        seen: u64,
     ) -> impl Future<Output = Result<(), PageError>> + Send;
 
     /// The custody package as one archive file.

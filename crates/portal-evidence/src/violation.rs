@@ -3,9 +3,12 @@
 use askama::Template;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Redirect, Response};
-use centre_api::{Decision, Details};
-use http::StatusCode;
-use http::header::{CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_TYPE};
+use centre_api::{Asked, Decision, Details, Presentation};
+use http::header::{
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE,
+    ETAG, IF_RANGE, RANGE,
+};
+use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 
 use portal::{App, Fields, PageError, Texts, Viewer, format};
@@ -26,6 +29,8 @@ struct ViolationPage {
 pub(crate) struct ReviewForm {
     decision: String,
     reason: String,
+    /// Decisions on the page that the form was part of.
+    seen: String,
     token: String,
 }
 
@@ -80,12 +85,19 @@ pub(crate) async fn medium<E: Evidence>(
     State(app): State<App<E>>,
     viewer: Viewer,
     Path((id, index)): Path<(String, String)>,
+    headers: HeaderMap,
 ) -> Response {
     let Ok(index) = index.parse() else {
         return viewer.missing();
     };
-    match app.service.medium(viewer.principal(), &id, index).await {
-        Ok(download) => give(download, "inline"),
+    let text = |name| Some(headers.get(name)?.to_str().ok()?.to_owned());
+    let asked = Asked {
+        range: text(RANGE),
+        if_range: text(IF_RANGE),
+    };
+    let medium = app.service.medium(viewer.principal(), &id, index, &asked);
+    match medium.await {
+        Ok(download) => give(download),
         Err(error) => viewer.error(error),
     }
 }
@@ -113,11 +125,19 @@ pub(crate) async fn review<E: Evidence>(
         let message = viewer.texts().say("review-length").to_string();
         return viewer.error(PageError::Invalid(message));
     }
-    match app
+    // A form that does not say was made before the first decision.
+    let seen = match form.seen.as_str() {
+        "" => Ok(0),
+        seen => seen.parse(),
+    };
+    let Ok(seen) = seen else {
+        let message = viewer.texts().say("review-seen").to_string();
+        return viewer.error(PageError::Invalid(message));
+    };
+    let outcome = app
         .service
-        .review(viewer.principal(), &id, decision, reason)
-        .await
-    {
+        .review(viewer.principal(), &id, decision, reason, seen);
+    match outcome.await {
         Ok(()) => Redirect::to(&format!("/violations/{id}")).into_response(),
         Err(error) => viewer.error(error),
     }
@@ -161,26 +181,28 @@ fn plain(name: &str) -> String {
         .collect()
 }
 
-fn give(download: Download, disposition: &str) -> Response {
+fn give(download: Download) -> Response {
     let name = plain(&download.name);
-    // Only pictures and films are shown; anything else could be a page and is saved instead.
-    let shown = matches!(
-        download.media_type.as_str(),
-        "image/jpeg" | "image/png" | "video/mp4"
-    );
-    let disposition = if shown { disposition } else { "attachment" };
-    let media_type = if shown {
-        download.media_type
-    } else {
-        "application/octet-stream".to_owned()
+    let (disposition, media_type) = match Presentation::of(&download.media_type) {
+        Presentation::Picture | Presentation::Film => ("inline", download.media_type),
+        Presentation::File => ("attachment", "application/octet-stream".to_owned()),
     };
+    let served = download.served;
     let headers = [
         (CONTENT_TYPE, media_type),
-        (CONTENT_LENGTH, download.size.to_string()),
+        (CONTENT_LENGTH, served.length().to_string()),
+        (ACCEPT_RANGES, "bytes".to_owned()),
+        (ETAG, served.etag()),
         (
             CONTENT_DISPOSITION,
             format!("{disposition}; filename=\"{name}\""),
         ),
     ];
-    (headers, download.body).into_response()
+    match served.content_range() {
+        Some(range) => {
+            let part = [(CONTENT_RANGE, range)];
+            (StatusCode::PARTIAL_CONTENT, part, headers, download.body).into_response()
+        }
+        None => (headers, download.body).into_response(),
+    }
 }

@@ -1,8 +1,9 @@
 //! Pages for what did not work; each says what, why and what to do.
 
 use askama::Template;
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use http::StatusCode;
+use http::header::CONTENT_RANGE;
 
 use crate::frame::{Frame, page};
 use crate::identity::{PageError, Refused};
@@ -32,6 +33,7 @@ enum Problem {
     Denied,
     NotFound,
     Busy,
+    Stale,
     Broken,
 }
 
@@ -45,6 +47,7 @@ impl Problem {
             Self::Denied => "problem-denied",
             Self::NotFound => "problem-missing",
             Self::Busy => "problem-busy",
+            Self::Stale => "problem-stale",
             Self::Broken => "problem-broken",
         }
     }
@@ -111,6 +114,8 @@ pub(crate) struct Failed {
     problem: Problem,
     reasons: Vec<String>,
     rules: Vec<String>,
+    /// Bytes of a medium that has none of those that were asked for.
+    size: Option<u64>,
 }
 
 impl Failed {
@@ -128,6 +133,18 @@ impl Failed {
             PageError::Busy(message) => {
                 Self::new(StatusCode::TOO_MANY_REQUESTS, Problem::Busy, vec![message])
             }
+            PageError::Stale(message) => {
+                Self::new(StatusCode::CONFLICT, Problem::Stale, vec![message])
+            }
+            // The reader is a player, which reads no page.
+            PageError::Range { size } => Self {
+                size: Some(size),
+                ..Self::new(
+                    StatusCode::RANGE_NOT_SATISFIABLE,
+                    Problem::Unreadable,
+                    Vec::new(),
+                )
+            },
             PageError::Invalid(message) => {
                 Self::new(StatusCode::BAD_REQUEST, Problem::Unreadable, vec![message])
             }
@@ -144,6 +161,7 @@ impl Failed {
             problem,
             reasons,
             rules: Vec::new(),
+            size: None,
         }
     }
 
@@ -153,6 +171,10 @@ impl Failed {
 
     /// The page in its frame.
     pub(crate) fn page(self, frame: Frame) -> Response {
+        if let Some(size) = self.size {
+            let range = [(CONTENT_RANGE, format!("bytes */{size}"))];
+            return (self.status, range).into_response();
+        }
         let (reasons, rules) = (self.reasons, self.rules);
         self.problem.page(self.status, frame, reasons, rules)
     }

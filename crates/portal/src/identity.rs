@@ -41,6 +41,10 @@ pub enum PageError {
     NotFound,
     /// The person asks for too much at once; the text says of what.
     Busy(String),
+    /// Another person changed it after the page was made; the text says how.
+    Stale(String),
+    /// The medium has none of the bytes that were asked for, but this many.
+    Range { size: u64 },
     /// The request makes no sense; the text says why.
     Invalid(String),
     /// Something broke; the text is for people and gives nothing away.

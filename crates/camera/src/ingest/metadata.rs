@@ -10,7 +10,7 @@
 //! | `plate`, `device_serial` | no | blanks around it; empty counts as absent | control characters |
 //! | `speed_kmh`, `limit_kmh`, `lane` | no | empty text counts as absent | other text |
 //! | EXIF `DateTimeOriginal`, GPS position | yes, without facts | a damaged directory or maker note costs only its own fields | |
-//! | EXIF `OffsetTimeOriginal` | no | blank counts as absent | |
+//! | EXIF `OffsetTimeOriginal` | no | blank counts as absent | local time without offset, GPS time and `time_zone` ([`local_time`](super::local_time)) |
 
 use std::fmt;
 use std::io::{self, BufReader, Read, Seek};
@@ -19,8 +19,9 @@ use evidence::manifest::{Place, Violation};
 use exif::{Exif, In, Tag, Value};
 use pki::clearance::Clearance;
 use serde::{Deserialize, Deserializer, de};
-use time::{Date, Month, OffsetDateTime, PrimitiveDateTime, Time, UtcOffset};
+use time::OffsetDateTime;
 
+use super::local_time::captured_at;
 use crate::config::Watch;
 
 /// Largest metadata file, in bytes.
@@ -167,8 +168,8 @@ pub(crate) fn from_exif(
             exif::Error::Io(e) if e.kind() != io::ErrorKind::UnexpectedEof => MetadataError::Io(e),
             e => bad(&format!("no metadata file, and no EXIF: {e}")),
         })?;
-    let captured_at = captured_at(&exif)
-        .ok_or_else(|| bad("no metadata file, and no DateTimeOriginal in EXIF"))?;
+    let captured_at = captured_at(&exif, defaults.time_zone.as_deref())
+        .map_err(|error| bad(&format!("no metadata file, and {error}")))?;
     let name = text(&exif, Tag::ImageDescription)
         .map(|t| t.chars().filter(|c| !c.is_control()).collect::<String>())
         .map(|t| t.trim().to_owned())
@@ -202,7 +203,7 @@ fn bad(reason: &str) -> MetadataError {
     MetadataError::Bad(reason.to_owned())
 }
 
-fn ascii(exif: &Exif, tag: Tag) -> Option<&[u8]> {
+pub(super) fn ascii(exif: &Exif, tag: Tag) -> Option<&[u8]> {
     match &exif.get_field(tag, In::PRIMARY)?.value {
         Value::Ascii(lines) => lines.first().map(Vec::as_slice),
         _ => None,
@@ -211,26 +212,6 @@ fn ascii(exif: &Exif, tag: Tag) -> Option<&[u8]> {
 
 fn text(exif: &Exif, tag: Tag) -> Option<String> {
     String::from_utf8(ascii(exif, tag)?.to_vec()).ok()
-}
-
-/// `DateTimeOriginal` with its offset; UTC if the camera does not give one.
-fn captured_at(exif: &Exif) -> Option<OffsetDateTime> {
-    let mut at = exif::DateTime::from_ascii(ascii(exif, Tag::DateTimeOriginal)?).ok()?;
-    // A camera that does not know its offset writes blanks for the digits (Exif 2.32, OffsetTime).
-    let known = |offset: &&[u8]| offset.iter().any(|c| !matches!(c, b' ' | b':'));
-    if let Some(offset) = ascii(exif, Tag::OffsetTimeOriginal).filter(known) {
-        at.parse_offset(offset).ok()?;
-    }
-    if let Some(fraction) = ascii(exif, Tag::SubSecTimeOriginal) {
-        at.parse_subsec(fraction).ok()?;
-    }
-    let month = Month::try_from(at.month).ok()?;
-    let date = Date::from_calendar_date(i32::from(at.year), month, at.day).ok()?;
-    let time =
-        Time::from_hms_nano(at.hour, at.minute, at.second, at.nanosecond.unwrap_or(0)).ok()?;
-    let minutes = i32::from(at.offset.unwrap_or(0));
-    let offset = UtcOffset::from_whole_seconds(minutes.checked_mul(60)?).ok()?;
-    Some(PrimitiveDateTime::new(date, time).assume_offset(offset))
 }
 
 /// Degrees, minutes and seconds as millionths of a degree, in integers to the end.

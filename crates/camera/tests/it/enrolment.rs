@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
@@ -25,6 +26,8 @@ struct Registry {
     world: World,
     /// Lifetime of new certificates, in days; those before now count as two thirds used.
     short: Mutex<bool>,
+    /// Answers before the first certificate, the last one first.
+    not_yet: Mutex<Vec<StatusCode>>,
     enrolled: AtomicU32,
     renewed: AtomicU32,
 }
@@ -67,6 +70,10 @@ async fn simpleenroll(State(registry): Shared, headers: HeaderMap, body: String)
         return StatusCode::UNAUTHORIZED.into_response();
     }
     assert_eq!(headers["content-type"], "application/pkcs10");
+    let statuses = &mut *registry.not_yet.lock().unwrap();
+    if let Some(status) = statuses.pop() {
+        return status.into_response();
+    }
     registry.enrolled.fetch_add(1, Ordering::SeqCst);
     issue(&registry, &body)
 }
@@ -99,6 +106,7 @@ async fn scene(code: &str) -> (Stage, Arc<Registry>) {
     let registry = Arc::new(Registry {
         world,
         short: Mutex::new(false),
+        not_yet: Mutex::default(),
         enrolled: AtomicU32::new(0),
         renewed: AtomicU32::new(0),
     });
@@ -128,6 +136,35 @@ async fn first_certificate_comes_by_code_and_pinned_root() {
     // Not again at the next start.
     stage.start().await.stop().await;
     assert_eq!(registry.enrolled.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn enrolment_is_tried_until_the_server_is_ready() {
+    let (stage, registry) = scene("one-time").await;
+    *registry.not_yet.lock().unwrap() = vec![
+        StatusCode::SERVICE_UNAVAILABLE,
+        StatusCode::TOO_MANY_REQUESTS,
+        StatusCode::ACCEPTED,
+    ];
+    stage.start().await.stop().await;
+    assert_eq!(registry.enrolled.load(Ordering::SeqCst), 1);
+    assert!(registry.not_yet.lock().unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn first_start_without_dns_or_server_waits_and_keeps_its_code() {
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = closed.local_addr().unwrap().port();
+    drop(closed);
+    for host in ["registry.invalid", "127.0.0.1"] {
+        let (mut stage, registry) = scene("one-time").await;
+        let enrolment = stage.config.enrolment.as_mut().unwrap();
+        (enrolment.host, enrolment.port) = (host.into(), port);
+        let started = tokio::time::timeout(Duration::from_secs(2), stage.try_start()).await;
+        assert!(started.is_err(), "{host}: the agent ended");
+        assert!(stage.path("code").exists(), "{host}");
+        assert_eq!(registry.enrolled.load(Ordering::SeqCst), 0);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

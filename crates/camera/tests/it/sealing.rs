@@ -107,7 +107,8 @@ fn exif_jpeg_with(next: [u8; 4], offset: [u8; 8]) -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn exif_with_a_damaged_directory_or_a_blank_offset_is_read() {
-    let stage = offline();
+    let mut stage = offline();
+    stage.config.watch.time_zone = Some("Europe/Warsaw".into());
     let put = |name: &str, bytes: Vec<u8>| std::fs::write(stage.path(name), bytes).unwrap();
     put("watch/next.jpg", exif_jpeg_with([0xff; 4], *b"+01:00\0\0"));
     put("watch/blank.jpg", exif_jpeg_with([0; 4], *b"   :  \0\0"));
@@ -123,6 +124,40 @@ async fn exif_with_a_damaged_directory_or_a_blank_offset_is_read() {
         names(stage.path("rejected")),
         ["wrong.jpg", "wrong.reason.txt"]
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn local_time_without_a_zone_is_set_aside_for_that_reason() {
+    let stage = offline();
+    let picture = exif_jpeg_with([0; 4], *b"   :  \0\0");
+    std::fs::write(stage.path("watch/blank.jpg"), &picture).unwrap();
+    let running = stage.start().await;
+    until("it to be set aside", || {
+        running.metrics.snapshot().rejected == 1
+    })
+    .await;
+    running.stop().await;
+    let reason = std::fs::read_to_string(stage.path("rejected/blank.reason.txt")).unwrap();
+    assert!(reason.contains("set watch.time_zone"), "{reason}");
+    assert_eq!(
+        std::fs::read(stage.path("rejected/blank.jpg")).unwrap(),
+        picture
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unknown_time_zone_is_refused_at_start() {
+    for (zone, fits) in [
+        ("Europe/Warsaw", true),
+        ("UTC", true),
+        ("Europe/Atlantis", false),
+        ("+01:00", false),
+        ("", false),
+    ] {
+        let mut stage = offline();
+        stage.config.watch.time_zone = Some(zone.into());
+        assert_eq!(stage.config.check().is_ok(), fits, "{zone}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -271,6 +271,7 @@ impl Stage {
                 classification: Clearance::Restricted,
                 violation_type: "unspecified".into(),
                 place_name: "unknown".into(),
+                time_zone: None,
             },
             spool: SpoolSettings {
                 folder: path("spool"),

@@ -19,6 +19,7 @@ use store::{Sql, StoreError};
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::error::ReviewError;
+use super::history::copied;
 use super::shares::Turn;
 use crate::ledger::{Decided, FollowedLog, History, Step};
 
@@ -71,8 +72,55 @@ impl Custody {
         }
     }
 
+    /// Appends a decision of somebody who knew of `seen` earlier ones, if there are no others: two people who decide at
+    /// once do not overrule each other unawares. The same decision sent again is recorded once.
+    ///
+    /// Runs to its end as [`Self::record`] does.
+    pub(super) async fn decide(
+        self: &Arc<Self>,
+        violation: &str,
+        event: Event,
+        seen: u64,
+        turn: Turn,
+    ) -> Result<(), ReviewError> {
+        let (this, violation) = (Arc::clone(self), violation.to_owned());
+        let work = async move {
+            let _turn = turn;
+            let _held = this.lock(&violation).await;
+            let decisions = this.decisions(&violation).await?;
+            match is_new(&decisions, &event, seen)? {
+                true => this.append_held(&violation, event).await.map(drop),
+                false => Ok(()),
+            }
+        };
+        tokio::spawn(work).await?
+    }
+
+    /// The decisions about a violation whose lock is held: by the index where it says what the log says.
+    async fn decisions(&self, violation: &str) -> Result<Vec<Decided>, ReviewError> {
+        let (audit, id) = (Arc::clone(&self.audit), violation.to_owned());
+        let work = move || -> Result<_, ReviewError> {
+            audit.catch_up()?;
+            let known = audit.ledger.violation(&id);
+            known.ok_or(ReviewError::NotFound("violation"))
+        };
+        let known = self.pool.run(work).await??;
+        if let Some(history) = copied(&self.sql, &known).await? {
+            return Ok(history.decisions);
+        }
+        let audit = Arc::clone(&self.audit);
+        let work = move || History::read(&*audit, &known);
+        let (history, _) = self.pool.run(work).await??;
+        Ok(history.decisions)
+    }
+
     async fn append(&self, violation: &str, event: Event) -> Result<u64, ReviewError> {
         let _held = self.lock(violation).await;
+        self.append_held(violation, event).await
+    }
+
+    /// Appends to the record of a violation whose lock is held.
+    async fn append_held(&self, violation: &str, event: Event) -> Result<u64, ReviewError> {
         let (audit, id) = (Arc::clone(&self.audit), violation.to_owned());
         let work = move || -> Result<_, ReviewError> {
             let event = numbered(&audit, &id, event)?;
@@ -88,6 +136,32 @@ impl Custody {
         tx.commit().await.map_err(StoreError::from)?;
         Ok(index)
     }
+}
+
+/// Whether a decision is to be recorded: `false` for one that is recorded already.
+///
+/// # Errors
+/// [`ReviewError::Stale`] after a decision that the person did not see, [`ReviewError::Unseen`] for a count that no page had.
+fn is_new(decisions: &[Decided], event: &Event, seen: u64) -> Result<bool, ReviewError> {
+    let found = decisions.len() as u64;
+    if found == seen {
+        return Ok(true);
+    }
+    let Some(newest) = decisions.last().filter(|_| found > seen) else {
+        return Err(ReviewError::Unseen { seen, found });
+    };
+    // A second click, or a client that did not get the answer: nobody decided between.
+    let again = Decided::of(event).is_some_and(|again| {
+        (&again.uid, &again.decision, &again.reason)
+            == (&newest.uid, &newest.decision, &newest.reason)
+    });
+    if again && found == seen.saturating_add(1) {
+        return Ok(false);
+    }
+    Err(ReviewError::Stale {
+        by: newest.name.clone(),
+        decision: newest.decision.clone(),
+    })
 }
 
 /// The event with its place in the record. Blocks.

@@ -16,12 +16,26 @@ pub enum ReviewError {
     /// There is no such violation or medium.
     #[error("no such {0}")]
     NotFound(&'static str),
+    /// Another decision was recorded after the ones that the person saw.
+    #[error("{by} decided meanwhile: {decision}; your decision was not recorded")]
+    Stale {
+        /// Name of the person of the newest decision.
+        by: String,
+        /// `accepted` or `rejected`.
+        decision: String,
+    },
+    /// More decisions were seen than there are.
+    #[error("{seen} decisions were seen, and there are {found}; your decision was not recorded")]
+    Unseen { seen: u64, found: u64 },
     /// The person reads too much at once.
     #[error("you have {0} media open; close one first")]
     TooMany(usize),
     /// The person has a package written already.
     #[error("you have a package of evidence under way; wait for its end")]
     Exporting,
+    /// The medium has none of the bytes that were asked for.
+    #[error("the medium has {size} bytes, none of them in the range")]
+    Range { size: u64 },
     /// A picture cannot be shown small.
     #[error("the medium is not a picture this system can scale")]
     NotAPicture,

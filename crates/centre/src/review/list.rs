@@ -14,7 +14,7 @@ use time::OffsetDateTime;
 
 use super::visible::{Group, Visible};
 use crate::clock::{from_millis, millis};
-use crate::search;
+use crate::search::{self, Hit, Text};
 
 /// Violations on one page.
 pub(crate) const PAGE: usize = 24;
@@ -114,6 +114,7 @@ impl Row {
             classification: u8::try_from(group.classification).unwrap_or(u8::MAX),
             state: group.state.clone(),
             disputed: false,
+            similar: false,
         };
         Self {
             position: row.0,
@@ -159,20 +160,22 @@ const fn row_group(row: &SummaryRow) -> i64 {
 /// Gives what the manifest and the log say of a row; `None` if that is something else.
 pub(super) type Derive<'a> = &'a (dyn Fn(&Row) -> Option<Summary> + Sync);
 
-/// Whether a row is among those looked for; indices only say which may be.
-fn matches(filter: &Filter, row: &Summary) -> bool {
-    let part = |text: &str, part: &str| {
-        part.is_empty() || search::fold(text).contains(&search::fold(part))
-    };
-    filter.from.is_none_or(|from| row.captured_at >= from)
+/// How a row is what is looked for, `None` if it is not; indices only say which may be.
+fn hit(filter: &Filter, row: &Summary) -> Option<Hit> {
+    let is_asked_for = filter.from.is_none_or(|from| row.captured_at >= from)
         && filter.to.is_none_or(|to| row.captured_at < to)
-        && part(&row.place, &filter.place)
-        && part(row.plate.as_deref().unwrap_or_default(), &filter.plate)
         && (filter.device.is_empty() || row.device == filter.device)
         && filter
             .min_speed
             .is_none_or(|least| row.speed_kmh.is_some_and(|speed| speed >= least))
-        && (filter.state.is_empty() || row.state == filter.state)
+        && (filter.state.is_empty() || row.state == filter.state);
+    if !is_asked_for {
+        return None;
+    }
+    let plate = row.plate.as_deref().unwrap_or_default();
+    let plate = search::hit(Text::Plate, plate, &filter.plate)?;
+    let place = search::hit(Text::Place, &row.place, &filter.place)?;
+    Some(plate.max(place))
 }
 
 /// Positions that a page may have.
@@ -187,7 +190,7 @@ struct Range {
 
 impl Range {
     fn of(filter: &Filter) -> Self {
-        // Positions within one millisecond may run into the next ones; `matches` looks at the time.
+        // Positions within one millisecond may run into the next ones; `hit` looks at the time.
         let first = |at: OffsetDateTime| millis(at).saturating_mul(PER_MILLI);
         let start = filter.from.map_or(i64::MIN, first);
         let after = filter.after.map_or(i64::MIN, |at| at.0.saturating_add(1));
@@ -268,7 +271,10 @@ pub(super) async fn list(
         let derived = found
             .iter()
             .filter_map(|row| Some((row.position, derive(row)?)));
-        rows.extend(derived.filter(|(_, row)| matches(filter, row)));
+        rows.extend(derived.filter_map(|(position, mut row)| {
+            row.similar = hit(filter, &row)? == Hit::Similar;
+            Some((position, row))
+        }));
         if exhausted {
             break;
         }
@@ -312,6 +318,8 @@ pub(super) async fn list(
                 .and(newest.or(came_from(filter.before).map(|at| at.saturating_sub(1)))),
         ),
     };
+    // The order of the walk is that of time; on the page, what was asked for to the letter comes first.
+    rows.sort_by_key(|(_, row)| row.similar);
     Ok(Page {
         rows: rows.into_iter().map(|(_, row)| row).collect(),
         older: older.map(Cursor),

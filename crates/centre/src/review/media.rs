@@ -4,21 +4,26 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufReader, Cursor};
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use error_report::Report;
 
 use super::Review;
 use super::error::ReviewError;
+use super::openings::{Key, Stamp};
 use super::shares::Stream;
 use access::{Action, Principal};
 use bytes::Bytes;
+use centre_api::{Asked, Served, Wanted};
 use event_catalogue::Details as _;
 use event_catalogue::context::Viewed;
 use evidence::digest::Sha256Digest;
+use evidence::manifest::Medium;
 use evidence::open::{MediumCursor, OpenError, Opened};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use image::codecs::jpeg::JpegEncoder;
-use image::{ImageFormat, ImageReader, Limits};
+use image::metadata::Orientation;
+use image::{DynamicImage, ImageDecoder as _, ImageFormat, ImageReader, ImageResult, Limits};
 use pool::Pool;
 use store::ObjectId;
 
@@ -55,8 +60,7 @@ pub struct MediumStream {
     pub name: String,
     /// Media type by the manifest.
     pub media_type: String,
-    /// Bytes to come.
-    pub size: u64,
+    pub served: Served,
     /// The content in order. An error means that the rest cannot be read: the reader must not
     /// take what it has for the whole.
     ///
@@ -110,13 +114,15 @@ impl Review {
         self.permit(who, Action::EvidenceOpenMedium, &resource, Some(id))
             .await?;
         self.parts.metrics.opened.inc();
-        self.with_block(id, move |mut block| read(&mut block, index, MAX_MEDIUM))
+        self.with_block(id, move |mut block, _| read(&mut block, index, MAX_MEDIUM))
             .await
     }
 
-    /// As [`Self::medium`], of any size and in bounded memory.
+    /// As [`Self::medium`], of any size and in bounded memory, the whole or the part that is asked for.
     ///
-    /// The whole medium is checked before its first byte is given out, then decrypted once more.
+    /// The whole medium is checked before its first byte is given out, then decrypted once more. A request for a part
+    /// that belongs to an [opening](super::openings) writes no further event, and the medium is not checked again
+    /// while its file is the same.
     ///
     /// # Errors
     /// [`ReviewError`]; nothing of a damaged medium is given out.
@@ -125,14 +131,59 @@ impl Review {
         who: &Principal,
         id: &str,
         index: usize,
+        asked: &Asked,
     ) -> Result<MediumStream, ReviewError> {
         let resource = self.resource(id).await?;
-        self.permit(who, Action::EvidenceOpenMedium, &resource, Some(id))
-            .await?;
-        self.parts.metrics.opened.inc();
+        let key = Key::new(who, id, index);
+        let action = Action::EvidenceOpenMedium;
+        if asked.range.is_some() && self.openings.continues(&key, Instant::now()) {
+            self.still_permit(who, action, &resource, id).await?;
+        } else {
+            self.permit(who, action, &resource, Some(id)).await?;
+            self.parts.metrics.opened.inc();
+            self.openings.begin(key.clone(), Instant::now());
+        }
         let stream = self.shares.stream(who.uid())?;
-        let mut block = self.with_block(id, Ok).await?;
-        // In short works, so that readers of long films take turns with readers of pictures.
+        let (mut block, stamp) = self.with_block(id, |block, file| Ok((block, file))).await?;
+        if !self.openings.is_verified(&key, stamp) {
+            block = self.checked(block, index).await?;
+            self.openings.verified(&key, stamp);
+        }
+        let medium = block.manifest.media.get(index).cloned();
+        let medium = medium.ok_or(ReviewError::NotFound("medium"))?;
+        let sha256 = medium.sha256.to_string();
+        let part = match asked.wanted(medium.size, &sha256) {
+            Wanted::Whole => None,
+            Wanted::Part(part) => Some(part),
+            Wanted::Unsatisfiable => return Err(ReviewError::Range { size: medium.size }),
+        };
+        let (cursor, skip) = match part {
+            Some(part) => block.cursor_at(index, part.first).map_err(damaged)?,
+            None => (block.cursor(index).map_err(damaged)?, 0),
+        };
+        let served = Served {
+            size: medium.size,
+            sha256,
+            part,
+        };
+        let reading = Reading {
+            block,
+            cursor,
+            skip,
+            left: part.is_some().then_some(served.length()),
+            pool: self.parts.pool.clone(),
+            _stream: stream,
+        };
+        Ok(MediumStream {
+            name: medium.name,
+            media_type: medium.media_type,
+            served,
+            pieces: stream::unfold(Some(reading), next_piece).boxed(),
+        })
+    }
+
+    /// Reads a medium to its end, in short works, so that readers of long films take turns with readers of pictures.
+    async fn checked(&self, mut block: Block, index: usize) -> Result<Block, ReviewError> {
         let mut cursor = block.cursor(index).map_err(damaged)?;
         loop {
             let (back, outcome) = self
@@ -145,24 +196,9 @@ impl Review {
                 .await?;
             (block, cursor) = back;
             if !outcome.map_err(damaged)? {
-                break;
+                return Ok(block);
             }
         }
-        let medium = block.manifest.media.get(index).cloned();
-        let medium = medium.ok_or(ReviewError::NotFound("medium"))?;
-        let cursor = block.cursor(index).map_err(damaged)?;
-        let reading = Reading {
-            block,
-            cursor,
-            pool: self.parts.pool.clone(),
-            _stream: stream,
-        };
-        Ok(MediumStream {
-            name: medium.name,
-            media_type: medium.media_type,
-            size: medium.size,
-            pieces: stream::unfold(Some(reading), next_piece).boxed(),
-        })
     }
 
     /// A small JPEG of the first picture. Who has seen it has seen evidence: it leaves an event.
@@ -189,7 +225,7 @@ impl Review {
             return Ok(jpeg);
         }
         let jpeg = self
-            .with_block(id, |mut block| thumbnail(&mut block))
+            .with_block(id, |mut block, _| thumbnail(&mut block))
             .await?;
         self.thumbnails.put(id, &jpeg);
         Ok(jpeg)
@@ -199,17 +235,18 @@ impl Review {
     async fn with_block<T: Send + 'static>(
         &self,
         id: &str,
-        work: impl FnOnce(Block) -> Result<T, ReviewError> + Send + 'static,
+        work: impl FnOnce(Block, Stamp) -> Result<T, ReviewError> + Send + 'static,
     ) -> Result<T, ReviewError> {
         let known = self.ledger().violation(id);
         let known = known.ok_or(ReviewError::NotFound("violation"))?;
         let file = self.parts.archive.get(&object(&known.block))?;
         let opener = self.parts.keys.opener();
         let work = move || {
+            let stamp = Stamp::of(&file.metadata()?);
             let block = opener.open(BufReader::new(file)).map_err(damaged)?;
             // Another sealed block in its place would open as well.
             match known.manifest == Some(block.manifest_sha256) {
-                true => work(block),
+                true => work(block, stamp),
                 false => Err(ReviewError::Exchanged(known.block)),
             }
         };
@@ -233,17 +270,35 @@ pub(super) fn damaged(error: OpenError) -> ReviewError {
 struct Reading {
     block: Block,
     cursor: MediumCursor,
+    /// Bytes of the next piece that are before the part.
+    skip: usize,
+    /// Bytes of the part to come; `None`: the whole medium, to its end, where its hash is compared.
+    left: Option<u64>,
     pool: Pool,
     _stream: Stream,
 }
 
+impl Reading {
+    /// What of a piece belongs to the part.
+    fn within_part(&mut self, mut piece: Bytes) -> Bytes {
+        let before = std::mem::take(&mut self.skip).min(piece.len());
+        let mut piece = piece.split_off(before);
+        if let Some(left) = &mut self.left {
+            piece.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
+            *left = left.saturating_sub(piece.len() as u64);
+        }
+        piece
+    }
+}
+
 /// The next piece, and what is left; an error is the last piece.
 async fn next_piece(reading: Option<Reading>) -> Option<(io::Result<Bytes>, Option<Reading>)> {
-    let mut reading = reading?;
+    let mut reading = reading.filter(|reading| reading.left != Some(0))?;
     let pool = reading.pool.clone();
     let read = pool
         .run(move || {
             let piece = chunks(&mut reading.block, &mut reading.cursor);
+            let piece = piece.map(|piece| piece.map(|piece| reading.within_part(piece)));
             (piece, reading)
         })
         .await;
@@ -288,25 +343,43 @@ fn read(block: &mut Block, index: usize, limit: u64) -> Result<MediumBytes, Revi
 }
 
 fn thumbnail(block: &mut Block) -> Result<Vec<u8>, ReviewError> {
-    let first = block
-        .manifest
-        .media
-        .iter()
-        .position(|m| m.media_type == "image/jpeg");
-    let picture = read(block, first.ok_or(ReviewError::NotAPicture)?, MAX_PICTURE)?;
-    let mut reader = ImageReader::with_format(Cursor::new(picture.bytes), ImageFormat::Jpeg);
+    let format = |medium: &Medium| match medium.media_type.as_str() {
+        "image/jpeg" => Some(ImageFormat::Jpeg),
+        "image/png" => Some(ImageFormat::Png),
+        _ => None,
+    };
+    let mut pictures = block.manifest.media.iter().enumerate();
+    let first = pictures.find_map(|(index, medium)| Some((index, format(medium)?)));
+    let (first, format) = first.ok_or(ReviewError::NotAPicture)?;
+    let picture = read(block, first, MAX_PICTURE)?;
+    scaled(&picture.bytes, format).map_err(|_| ReviewError::NotAPicture)
+}
+
+/// A small JPEG of a picture, upright: the camera says in the EXIF how it was held.
+fn scaled(picture: &[u8], format: ImageFormat) -> ImageResult<Vec<u8>> {
     let mut limits = Limits::default();
     limits.max_image_width = Some(MAX_SIDE);
     limits.max_image_height = Some(MAX_SIDE);
     limits.max_alloc = Some(MAX_DECODED);
-    reader.limits(limits);
-    let decoded = reader.decode().map_err(|_| ReviewError::NotAPicture)?;
-    let small = decoded
-        .thumbnail(THUMBNAIL_WIDTH, THUMBNAIL_HEIGHT)
-        .into_rgb8();
+    let mut reader = ImageReader::with_format(Cursor::new(picture), format);
+    reader.limits(limits.clone());
+    let mut decoder = reader.into_decoder()?;
+    limits.reserve(decoder.total_bytes())?;
+    // Without EXIF, or with one that cannot be read, the picture is as it is.
+    let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
+    let (width, height) = match orientation {
+        Orientation::Rotate90
+        | Orientation::Rotate270
+        | Orientation::Rotate90FlipH
+        | Orientation::Rotate270FlipH => (THUMBNAIL_HEIGHT, THUMBNAIL_WIDTH),
+        _ => (THUMBNAIL_WIDTH, THUMBNAIL_HEIGHT),
+    };
+    let mut small = DynamicImage::from_decoder(decoder)?.thumbnail(width, height);
+    small.apply_orientation(orientation);
     let mut jpeg = Vec::new();
-    JpegEncoder::new_with_quality(&mut jpeg, THUMBNAIL_QUALITY)
-        .encode_image(&small)
-        .map_err(|_| ReviewError::NotAPicture)?;
+    JpegEncoder::new_with_quality(&mut jpeg, THUMBNAIL_QUALITY).encode_image(&small.into_rgb8())?;
     Ok(jpeg)
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,6 +9,7 @@ mod export;
 mod history;
 mod list;
 mod media;
+mod openings;
 mod query;
 mod shares;
 mod signed;
@@ -74,6 +75,7 @@ pub struct Review {
     thumbnails: Arc<media::Thumbnails>,
     decoders: Arc<Semaphore>,
     shares: Shares,
+    openings: Arc<openings::Openings>,
     exports: Arc<Semaphore>,
     refusals: Arc<Mutex<Repeats>>,
 }
@@ -107,6 +109,7 @@ impl Review {
             thumbnails: Arc::default(),
             decoders: Arc::new(Semaphore::new(media::DECODERS)),
             shares: Shares::default(),
+            openings: Arc::default(),
             exports: Arc::new(Semaphore::new(export::EXPORTS)),
             refusals: Arc::new(Mutex::new(Repeats::new(REFUSALS))),
         }
@@ -197,16 +200,17 @@ impl Review {
         })
     }
 
-    /// Accepts or rejects a violation; earlier decisions stay on record.
+    /// Accepts or rejects a violation for somebody who saw `seen` decisions about it; earlier decisions stay on record.
     ///
     /// # Errors
-    /// [`ReviewError`].
+    /// [`ReviewError`]; [`ReviewError::Stale`] after a decision that the person did not see.
     pub async fn decide(
         &self,
         who: &Principal,
         id: &str,
         decision: Decision,
         reason: &str,
+        seen: u64,
     ) -> Result<(), ReviewError> {
         let resource = self.resource(id).await?;
         self.permit(who, Action::EvidenceReview, &resource, Some(id))
@@ -219,8 +223,8 @@ impl Review {
         let address = who.address().map(|address| address.to_string());
         let event = Origin { address }.add_to(event.with_reason(reason));
         // The event is the decision.
-        self.record(event, Some(id)).await?;
-        Ok(())
+        let turn = self.shares.write(&event.actor.id).await;
+        self.custody.decide(id, event, seen, turn).await
     }
 
     /// Cameras with what is known of their health.
@@ -335,13 +339,41 @@ impl Review {
         if decision.allowed {
             return self.record(event, violation).await;
         }
-        if let Some(event) = self.refusal(event, violation) {
-            self.record(event, violation).await?;
+        Err(self.denied(decision, event, violation).await)
+    }
+
+    /// Asks the rules about a request that belongs to an act whose event is written; only a refusal is recorded.
+    async fn still_permit(
+        &self,
+        who: &Principal,
+        action: Action,
+        resource: &Resource,
+        violation: &str,
+    ) -> Result<(), ReviewError> {
+        let decision = self.parts.access.decide(who, action, resource, &context());
+        if decision.allowed {
+            return Ok(());
         }
-        Err(ReviewError::Denied {
+        let event = decision.event(OffsetDateTime::now_utc(), who, action, resource);
+        Err(self.denied(decision, event, Some(violation)).await)
+    }
+
+    /// Records a refusal and gives it.
+    async fn denied(
+        &self,
+        decision: access::Decision,
+        event: Event,
+        violation: Option<&str>,
+    ) -> ReviewError {
+        if let Some(event) = self.refusal(event, violation)
+            && let Err(error) = self.record(event, violation).await
+        {
+            return error;
+        }
+        ReviewError::Denied {
             reasons: decision.reasons,
             policies: decision.determining,
-        })
+        }
     }
 
     /// The event of a refusal, with how many went before it that were only counted; none if it is only counted itself.

@@ -53,6 +53,7 @@ impl Signed {
             classification: manifest.classification.level(),
             state: self.known.head.state.as_str().to_owned(),
             disputed: ledger.is_disputed(&self.known.block),
+            similar: false,
         }
     }
 

@@ -119,6 +119,15 @@ async fn lists_details_media_and_reviews() {
             r#"{"decision":"accepted","reason":"x","more":1}"#,
             "malformed",
         ),
+        (r#"{"decision":"rejected","reason":"x"}"#, "stale-decision"),
+        (
+            r#"{"decision":"rejected","reason":"x","seen":2}"#,
+            "stale-decision",
+        ),
+        (
+            r#"{"decision":"rejected","reason":"x","seen":-1}"#,
+            "malformed",
+        ),
         ("not json", "malformed"),
     ] {
         let answer = review(bad).await;
@@ -126,7 +135,7 @@ async fn lists_details_media_and_reviews() {
         assert_eq!(answer.code(), code, "{bad}");
     }
     let long = format!(
-        r#"{{"decision":"accepted","reason":"{}"}}"#,
+        r#"{{"decision":"accepted","seen":1,"reason":"{}"}}"#,
         "ż".repeat(1001)
     );
     assert_eq!(review(&long).await.code(), "bad-reason");

@@ -228,7 +228,7 @@ async fn package_of_the_centre_is_valid() {
     let who = scene.site.world.reviewer(Clearance::Secret);
     let review = scene.site.centre.review();
     review
-        .decide(&who, &scene.id, Decision::Accepted, "legible")
+        .decide(&who, &scene.id, Decision::Accepted, "legible", 0)
         .await
         .unwrap();
     let package = scene.export("package", &[]).await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use access::{Principal, Role};
-use centre::{Decision, Filter, ReviewError};
+use centre::{Asked, Decision, Filter, ReviewError};
 use pki::clearance::Clearance;
 use store::sqlx::sqlite::SqliteConnectOptions;
 use store::sqlx::{AssertSqlSafe, Connection as _, SqliteConnection, raw_sql};
@@ -56,7 +56,10 @@ async fn is_denied(site: &Site, who: &Principal, id: &str) -> bool {
     let opened = [
         review.get(who, id).await.map(drop),
         review.medium(who, id, 0).await.map(drop),
-        review.medium_stream(who, id, 0).await.map(drop),
+        review
+            .medium_stream(who, id, 0, &Asked::default())
+            .await
+            .map(drop),
         review.thumbnail(who, id).await.map(drop),
     ];
     opened
@@ -127,7 +130,9 @@ async fn block_that_another_one_displaced_in_the_archive_is_not_shown() {
         matches!(refused, Err(ReviewError::Exchanged(_))),
         "{refused:?}"
     );
-    let refused = review.medium_stream(&low, &public.violation(), 0).await;
+    let refused = review
+        .medium_stream(&low, &public.violation(), 0, &Asked::default())
+        .await;
     assert!(matches!(refused, Err(ReviewError::Exchanged(_))));
     let refused = review.thumbnail(&low, &public.violation()).await;
     assert!(matches!(refused, Err(ReviewError::Exchanged(_))));
@@ -203,7 +208,7 @@ async fn forged_decisions_are_not_shown_and_removed_ones_are() {
     let page = review.list(&who, &Filter::default()).await.unwrap();
     assert!(page.rows.iter().all(|row| row.state == "open"));
     review
-        .decide(&who, &id, Decision::Rejected, "blurred")
+        .decide(&who, &id, Decision::Rejected, "blurred", 0)
         .await
         .unwrap();
     forge(&site, "DELETE FROM reviews").await;
@@ -251,7 +256,7 @@ async fn ledger_of_a_restart_is_that_of_the_running_centre() {
     let id = public.violation();
     let review = site.centre.review();
     review
-        .decide(&who, &id, Decision::Accepted, "clear")
+        .decide(&who, &id, Decision::Accepted, "clear", 0)
         .await
         .unwrap();
     let before = review.get(&who, &id).await.unwrap();
@@ -326,7 +331,7 @@ async fn scrub_of_an_untouched_site_finds_nothing() {
     let review = site.centre.review();
     review.medium(&who, &public.violation(), 0).await.unwrap();
     let decided = secret.violation();
-    let decided = review.decide(&who, &decided, Decision::Accepted, "clear");
+    let decided = review.decide(&who, &decided, Decision::Accepted, "clear", 0);
     decided.await.unwrap();
     let notice = camera.seal(&Shot {
         dropped: Some(Vec::new()),
@@ -354,7 +359,7 @@ async fn scrub_repairs_each_forged_row_once_and_says_so() {
     );
     let review = site.centre.review();
     review.medium(&who, &id, 0).await.unwrap();
-    let decided = review.decide(&who, &id, Decision::Accepted, "clear");
+    let decided = review.decide(&who, &id, Decision::Accepted, "clear", 0);
     decided.await.unwrap();
     let before = dump(&site).await;
     let other = public.violation();
@@ -435,7 +440,7 @@ async fn scrub_of_an_emptied_index_makes_every_row_again() {
     let review = site.centre.review();
     review.medium(&who, &public.violation(), 0).await.unwrap();
     let decided = secret.violation();
-    let decided = review.decide(&who, &decided, Decision::Rejected, "x");
+    let decided = review.decide(&who, &decided, Decision::Rejected, "x", 0);
     decided.await.unwrap();
     let before = dump(&site).await;
     forge(

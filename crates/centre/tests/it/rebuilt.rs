@@ -127,9 +127,9 @@ async fn rebuilt_index_is_the_one_that_was_there() {
     let who = site.world.reviewer(Clearance::Secret);
     let review = site.centre.review();
     review.medium(&who, &public.violation(), 0).await.unwrap();
-    for decision in [Decision::Accepted, Decision::Rejected] {
+    for (decision, seen) in [(Decision::Accepted, 0), (Decision::Rejected, 1)] {
         let id = secret.violation();
-        review.decide(&who, &id, decision, "x").await.unwrap();
+        review.decide(&who, &id, decision, "x", seen).await.unwrap();
     }
     // A fork, a gap and a notice.
     let fork = camera.seal(&Shot {
@@ -377,7 +377,7 @@ async fn camera_that_moves_to_another_unit_takes_its_violations_along() {
     let review = site.centre.review();
     let id = secret.violation();
     review
-        .decide(&who, &id, Decision::Accepted, "x")
+        .decide(&who, &id, Decision::Accepted, "x", 0)
         .await
         .unwrap();
     let mut options = crate::site::Options {

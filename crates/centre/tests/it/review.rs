@@ -1,7 +1,7 @@
 //! What people may see, decide and open.
 
 use access::{Principal, Role};
-use centre::{Decision, Filter, Page, ReviewError, Summary};
+use centre::{Asked, Decision, Filter, Page, ReviewError, Summary};
 use futures_util::StreamExt as _;
 use image::{GenericImageView as _, ImageFormat};
 use pki::clearance::Clearance;
@@ -10,7 +10,7 @@ use time::Duration;
 use crate::site::Site;
 use crate::world::{Block, CAMERA, Camera, Shot, now, picture};
 
-async fn list(site: &Site, who: &Principal, filter: Filter) -> Page<Summary> {
+pub(crate) async fn list(site: &Site, who: &Principal, filter: Filter) -> Page<Summary> {
     site.centre.review().list(who, &filter).await.unwrap()
 }
 
@@ -22,7 +22,7 @@ fn plates(page: &Page<Summary>) -> Vec<&str> {
 }
 
 /// Delivers one violation after another; `change` makes each different.
-async fn deliver(
+pub(crate) async fn deliver(
     site: &Site,
     camera: &Camera,
     count: usize,
@@ -56,11 +56,17 @@ async fn a_list_is_narrowed_by_each_field() {
     let who = site.world.reviewer(Clearance::Secret);
     let review = site.centre.review();
     review
-        .decide(&who, &blocks[0].violation(), Decision::Accepted, "clear")
+        .decide(&who, &blocks[0].violation(), Decision::Accepted, "clear", 0)
         .await
         .unwrap();
     review
-        .decide(&who, &blocks[1].violation(), Decision::Rejected, "blurred")
+        .decide(
+            &who,
+            &blocks[1].violation(),
+            Decision::Rejected,
+            "blurred",
+            0,
+        )
         .await
         .unwrap();
 
@@ -294,7 +300,9 @@ async fn nobody_reads_above_the_own_clearance_or_outside_the_own_unit() {
         review.thumbnail(&who, &three).await.unwrap_err(),
         "no-read-up",
     );
-    let decided = review.decide(&who, &three, Decision::Accepted, "x").await;
+    let decided = review
+        .decide(&who, &three, Decision::Accepted, "x", 0)
+        .await;
     denied(decided.unwrap_err(), "no-read-up");
     denied(
         review.get(&who, &harbour[0].violation()).await.unwrap_err(),
@@ -314,7 +322,7 @@ async fn nobody_reads_above_the_own_clearance_or_outside_the_own_unit() {
     assert!(!details.may_review && !details.may_export);
     assert!(
         review
-            .decide(&officer, &three, Decision::Accepted, "x")
+            .decide(&officer, &three, Decision::Accepted, "x", 0)
             .await
             .is_err()
     );
@@ -364,11 +372,11 @@ async fn decisions_follow_one_another_and_stay_on_record() {
     let review = site.centre.review();
     assert_eq!(review.overview(&who, now()).await.unwrap().open, 1);
     review
-        .decide(&who, &id, Decision::Accepted, "plate legible")
+        .decide(&who, &id, Decision::Accepted, "plate legible", 0)
         .await
         .unwrap();
     review
-        .decide(&who, &id, Decision::Rejected, "ambulance")
+        .decide(&who, &id, Decision::Rejected, "ambulance", 1)
         .await
         .unwrap();
     let details = review.get(&who, &id).await.unwrap();
@@ -402,7 +410,7 @@ async fn decisions_follow_one_another_and_stay_on_record() {
         );
     }
     let missing = review
-        .decide(&who, "v-0000000000000000", Decision::Accepted, "x")
+        .decide(&who, "v-0000000000000000", Decision::Accepted, "x", 0)
         .await;
     assert!(matches!(missing, Err(ReviewError::NotFound(_))));
 }
@@ -427,12 +435,18 @@ async fn media_are_the_originals_and_thumbnails_small() {
         ("front.jpg", "image/jpeg")
     );
     assert_eq!(medium.bytes, jpeg);
-    let mut stream = review.medium_stream(&who, &id, 1).await.unwrap();
+    let mut stream = review
+        .medium_stream(&who, &id, 1, &Asked::default())
+        .await
+        .unwrap();
     let mut streamed = Vec::new();
     while let Some(piece) = stream.pieces.next().await {
         streamed.extend_from_slice(&piece.unwrap());
     }
-    assert_eq!((streamed.len() as u64, streamed), (stream.size, jpeg));
+    assert_eq!(
+        (streamed.len() as u64, streamed),
+        (stream.served.size, jpeg)
+    );
     let missing = review.medium(&who, &id, 2).await;
     assert!(matches!(missing, Err(ReviewError::NotFound("medium"))));
 
@@ -490,7 +504,7 @@ async fn a_damaged_archive_is_never_shown() {
             "{refused:?}"
         );
         assert!(matches!(
-            review.medium_stream(&who, &id, 0).await,
+            review.medium_stream(&who, &id, 0, &Asked::default()).await,
             Err(ReviewError::Damaged(_))
         ));
         assert!(review.thumbnail(&who, &id).await.is_err());
@@ -519,7 +533,8 @@ async fn unread_media_of_many_people_stop_neither_intake_nor_other_readers() {
     let officer = site
         .world
         .person(Clearance::Unclassified, &[Role::Officer], &["traffic"]);
-    let asked = (0..600).map(|_| review.medium_stream(&officer, &id, 0));
+    let whole = Asked::default();
+    let asked = (0..600).map(|_| review.medium_stream(&officer, &id, 0, &whole));
     let (mut unread, mut refused) = (Vec::new(), 0);
     for outcome in futures_util::future::join_all(asked).await {
         match outcome {
@@ -537,7 +552,10 @@ async fn unread_media_of_many_people_stop_neither_intake_nor_other_readers() {
     ] {
         let officer = site.world.person(level, &[Role::Officer], &["traffic"]);
         for _ in 0..8 {
-            let mut stream = review.medium_stream(&officer, &id, 0).await.unwrap();
+            let mut stream = review
+                .medium_stream(&officer, &id, 0, &Asked::default())
+                .await
+                .unwrap();
             stream.pieces.next().await.unwrap().unwrap();
             unread.push(stream);
         }
@@ -547,7 +565,10 @@ async fn unread_media_of_many_people_stop_neither_intake_nor_other_readers() {
     let receipt = site.deliver(CAMERA, &next).await;
     assert_eq!(receipt.reason, None);
     let reader = site.world.reviewer(Clearance::TopSecret);
-    let mut stream = review.medium_stream(&reader, &id, 0).await.unwrap();
+    let mut stream = review
+        .medium_stream(&reader, &id, 0, &Asked::default())
+        .await
+        .unwrap();
     let mut read = Vec::new();
     while let Some(piece) = stream.pieces.next().await {
         read.extend_from_slice(&piece.unwrap());
@@ -557,5 +578,8 @@ async fn unread_media_of_many_people_stop_neither_intake_nor_other_readers() {
     assert!(took < std::time::Duration::from_secs(5), "{took:?}");
     // A stream that is given up makes room.
     unread.clear();
-    review.medium_stream(&officer, &id, 0).await.unwrap();
+    review
+        .medium_stream(&officer, &id, 0, &Asked::default())
+        .await
+        .unwrap();
 }

@@ -13,6 +13,7 @@ use commandline::visible;
 use crate::cli::{AcceptLoss, Audit, AuditVerify};
 use crate::config::Config;
 use crate::failure::{Failure, OrHint as _, Outcome};
+use crate::owner::AsOwner;
 use crate::{last_checkpoint, site};
 
 pub(crate) async fn run(command: Audit, json: bool) -> Outcome {
@@ -39,6 +40,7 @@ pub(super) fn open_log(args: &AcceptLoss) -> Outcome<audit::SharedLog> {
 }
 
 fn accept_clock(args: &AcceptLoss, json: bool) -> Outcome {
+    let _owner = AsOwner::of(&args.site.data)?;
     let log = open_log(args)?;
     last_checkpoint::hold(&args.site.data, &log, OffsetDateTime::now_utc())?;
     crate::clock::accept(&args.site.data, &log, &args.reason)?;
@@ -51,6 +53,7 @@ fn accept_clock(args: &AcceptLoss, json: bool) -> Outcome {
 
 async fn accept_loss(args: &AcceptLoss, json: bool) -> Outcome {
     let data = &args.site.data;
+    let _owner = AsOwner::of(data)?;
     let newest = site::newest_log_index_if_readable(data).await;
     let log = open_log(args)?;
     last_checkpoint::accept_loss(data, &log, newest, &args.reason)?;

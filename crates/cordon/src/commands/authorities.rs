@@ -231,6 +231,7 @@ pub(super) async fn give_up(site: &SiteArgs, name: String, json: bool) -> Outcom
 
 fn prepare(site: &SiteArgs) -> Outcome<(Config, Zeroizing<Vec<u8>>)> {
     let config = Config::load(site.config.as_deref())?;
+    crate::owner::check(&site.data)?;
     durable::create_dir_all(&site.data).or_hint(
         format!("cannot make the data folder {}", site.data.display()),
         "name another folder with --data, or check its rights",

@@ -6,10 +6,12 @@ use time::OffsetDateTime;
 use super::{audit::open_log, print};
 use crate::cli::{AcceptLoss, SiteArgs};
 use crate::failure::{OrHint as _, Outcome};
+use crate::owner::AsOwner;
 use crate::site::{self, Site};
 use crate::{console, last_checkpoint};
 
 pub(crate) async fn rebuild(args: &SiteArgs, json: bool) -> Outcome {
+    let _owner = AsOwner::of(&args.data)?;
     let (site, rebuilt, kept) = Site::rebuild_index(args).await?;
     site.close().await;
     let value = json!({ "rebuilt": rebuilt, "former": kept });
@@ -32,6 +34,7 @@ pub(crate) async fn rebuild(args: &SiteArgs, json: bool) -> Outcome {
 pub(crate) fn accept_loss(args: &AcceptLoss, json: bool) -> Outcome {
     const HINT: &str = "check the folder's rights and its disk";
     let data = &args.site.data;
+    let _owner = AsOwner::of(data)?;
     let log = open_log(args)?;
     let now = OffsetDateTime::now_utc();
     last_checkpoint::hold(data, &log, now)?;

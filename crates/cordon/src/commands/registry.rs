@@ -153,7 +153,9 @@ fn template(config: &Config, device: &str) -> String {
          # Paths are relative to the folder of this file.\n\n\
          [identity]\ndevice = \"{device}\"\nfile = \"identity.pem\"\n\n\
          [trust]\nroots = \"root.pem\"\nauthorities = \"authorities.pem\"\nrecipients = \"recipients.pem\"\n\n\
-         [watch]\nfolder = \"incoming\"\nrejected = \"rejected\"\n\n\
+         [watch]\nfolder = \"incoming\"\nrejected = \"rejected\"\n\
+         # Zone of the clock of a head whose EXIF has neither offset nor GPS time, as Europe/Warsaw.\n\
+         time_zone = \"UTC\"\n\n\
          [spool]\nfolder = \"spool\"\nmax_bytes = 2000000000\n\n\
          [centre]\nhost = \"{host}\"\nport = {}\n\n\
          [enrolment]\nhost = \"{host}\"\nport = {}\ncode_file = \"code\"\n",

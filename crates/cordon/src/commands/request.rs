@@ -18,7 +18,7 @@ use crate::orders::{ActOrder, ChosenProfile, Holder, InviteOrder, RequestOrder, 
 use pki::name::WindowsAccount;
 
 /// Longest file with a certification request.
-const MAX_CSR: u64 = pki::csr::MAX_CSR_LEN as u64 * 2;
+const MAX_CSR: u64 = pki::csr::MAX_CSR_TEXT_LEN as u64;
 
 pub(crate) async fn run(command: RequestCommand, json: bool) -> Outcome {
     match command {

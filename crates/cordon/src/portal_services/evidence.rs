@@ -5,7 +5,7 @@ use std::sync::Arc;
 use access::Principal;
 use axum::body::Body;
 use centre::ReviewError;
-use centre_api::{Camera, Decision, Details, Filter, Overview, Page, Summary};
+use centre_api::{Asked, Camera, Decision, Details, Filter, Overview, Page, Summary};
 use portal::{Epoch, PageError};
 use portal_evidence::{Download, Evidence, PackageDownload};
 use time::OffsetDateTime;
@@ -70,15 +70,21 @@ impl Evidence for SiteEvidence {
             .map_err(problem)
     }
 
-    async fn medium(&self, who: &Principal, id: &str, index: usize) -> Result<Download, PageError> {
+    async fn medium(
+        &self,
+        who: &Principal,
+        id: &str,
+        index: usize,
+        asked: &Asked,
+    ) -> Result<Download, PageError> {
         let epoch = self.epoch(who).await?;
         let review = self.site.centre.review();
-        let medium = review.medium_stream(who, id, index).await;
+        let medium = review.medium_stream(who, id, index, asked).await;
         let medium = medium.map_err(problem)?;
         Ok(Download {
             media_type: medium.media_type,
             name: medium.name,
-            size: medium.size,
+            served: medium.served,
             body: self.while_rights_last(who, epoch, Body::from_stream(medium.pieces)),
         })
     }
@@ -89,11 +95,12 @@ impl Evidence for SiteEvidence {
         id: &str,
         decision: Decision,
         reason: &str,
+        seen: u64,
     ) -> Result<(), PageError> {
         self.site
             .centre
             .review()
-            .decide(who, id, decision, reason)
+            .decide(who, id, decision, reason, seen)
             .await
             .map_err(problem)
     }
@@ -124,6 +131,10 @@ fn problem(error: ReviewError) -> PageError {
         ReviewError::Denied { reasons, policies } => PageError::Denied { reasons, policies },
         ReviewError::NotFound(_) => PageError::NotFound,
         ReviewError::TooMany(_) | ReviewError::Exporting => PageError::Busy(error.to_string()),
+        ReviewError::Stale { .. } | ReviewError::Unseen { .. } => {
+            PageError::Stale(error.to_string())
+        }
+        ReviewError::Range { size } => PageError::Range { size },
         ReviewError::NotAPicture => PageError::Invalid(error.to_string()),
         other => {
             let message = other.to_string();

@@ -126,7 +126,7 @@ fn clearance(text: &str) -> Result<Option<u8>, String> {
 }
 
 fn csr(pem: &str) -> Result<String, String> {
-    let der = pki::csr::from_pem(pem.trim()).map_err(|error| error.to_string())?;
+    let der = pki::csr::from_pem(pem).map_err(|error| error.to_string())?;
     Ok(hex::encode(der))
 }
 

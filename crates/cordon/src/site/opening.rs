@@ -62,6 +62,7 @@ impl Site {
     ) -> Outcome<(Self, Option<(Rebuilt, PathBuf)>)> {
         let config = Config::load(args.config.as_deref())?;
         let data = args.data.clone();
+        crate::owner::check(&data)?;
         durable::create_dir_all(&data).or_hint(
             format!("cannot make the data folder {}", data.display()),
             "name another folder with --data, or check its rights",

@@ -6,7 +6,7 @@ use aws_lc_rs::cipher::{
     AES_256, DecryptionContext, PaddedBlockDecryptingKey, PaddedBlockEncryptingKey,
     UnboundCipherKey,
 };
-use der::pem::{self, LineEnding};
+use der::pem::LineEnding;
 use der::{Decode, EncodePem};
 use pkcs8::EncryptedPrivateKeyInfo;
 use pkcs8::pkcs5::EncryptionScheme;
@@ -15,6 +15,7 @@ use zeroize::Zeroizing;
 
 use super::passphrase::Derived;
 use super::{KeyError, MAX_PKCS8_LEN, Passphrase, PrivateKey};
+use crate::pem;
 
 /// PBKDF2-HMAC-SHA-256 rounds for keys that we write: OWASP's figure for this function (2023).
 const PBKDF2_ROUNDS: u32 = 600_000;
@@ -94,11 +95,8 @@ fn open(
     if pem_text.len() > MAX_PKCS8_LEN * 3 / 2 {
         return Err(KeyError::NotEncryptedPkcs8);
     }
-    let (label, der) =
-        pem::decode_vec(pem_text.as_bytes()).map_err(|_| KeyError::NotEncryptedPkcs8)?;
-    if label != "ENCRYPTED PRIVATE KEY" {
-        return Err(KeyError::NotEncryptedPkcs8);
-    }
+    let der = pem::single(pem_text, &["ENCRYPTED PRIVATE KEY"])
+        .map_err(|_| KeyError::NotEncryptedPkcs8)?;
     let document =
         EncryptedPrivateKeyInfo::from_der(&der).map_err(|_| KeyError::NotEncryptedPkcs8)?;
     check_cost(&document.encryption_algorithm)?;

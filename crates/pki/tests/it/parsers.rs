@@ -133,3 +133,73 @@ fn empty_and_oversized_inputs_have_their_own_errors() {
         Err(CertError::TooMany)
     ));
 }
+
+/// A request as programs and people hand it over.
+fn layouts(der: &[u8]) -> Vec<String> {
+    let pem = pki::csr::to_pem(der).unwrap();
+    let lines: Vec<&str> = pem.lines().collect();
+    let body = lines[1..lines.len() - 1].concat();
+    let wrapped = |width: usize| -> String {
+        let letters: Vec<char> = body.chars().collect();
+        let lines = letters
+            .chunks(width)
+            .map(|line| line.iter().collect::<String>());
+        lines.collect::<Vec<_>>().join("\r\n")
+    };
+    let framed = |label: &str, body: &str| {
+        format!("-----BEGIN {label}-----\n{body}\n-----END {label}-----\n")
+    };
+    vec![
+        framed("CERTIFICATE REQUEST", &body),
+        framed("NEW CERTIFICATE REQUEST", &wrapped(76)),
+        framed("CERTIFICATE REQUEST", &wrapped(1)),
+        format!("\u{feff}{}", pem.replace('\n', "\r\n")),
+        format!("Subject: please certify\n\n{pem}\n-- \nOfficer 9"),
+        format!("    {}", pem.replace('\n', "\n    ")),
+        body.clone(),
+        format!("\u{feff}{}\r\n", wrapped(64)),
+    ]
+}
+
+#[test]
+fn pasted_request_is_taken_in_every_layout() {
+    let der = &samples().documents[3];
+    for text in layouts(der) {
+        assert_eq!(&pki::csr::from_pem(&text).unwrap(), der, "{text}");
+    }
+}
+
+#[test]
+fn pasted_text_without_exactly_one_request_is_refused() {
+    use pki::csr::{CsrError, MAX_CSR_TEXT_LEN, from_pem};
+    let der = &samples().documents[3];
+    let pem = pki::csr::to_pem(der).unwrap();
+    let several = from_pem(&pem.repeat(2)).unwrap_err();
+    assert!(matches!(several, CsrError::Several), "{several:?}");
+    let long = from_pem(&format!("{pem}{}", " ".repeat(MAX_CSR_TEXT_LEN))).unwrap_err();
+    assert!(matches!(long, CsrError::TooLong), "{long:?}");
+    let cut = &pem[..pem.len() / 2];
+    let certificate = CertificateChain::from_ders(vec![samples().documents[0].clone()]);
+    let certificate = certificate.unwrap().to_pem().unwrap();
+    for other in ["", "a request", cut, &certificate] {
+        let refused = from_pem(other).unwrap_err();
+        assert!(matches!(refused, CsrError::Malformed), "{other}");
+    }
+}
+
+#[test]
+fn certificates_in_one_line_or_behind_a_mark_are_read() {
+    let chain = CertificateChain::from_ders(vec![samples().documents[0].clone()]).unwrap();
+    let pem = chain.to_pem().unwrap();
+    let joined = pem.replace('\n', "");
+    for text in [
+        &joined,
+        &format!("\u{feff}{joined}"),
+        &pem.replace('\n', " \r\n\t"),
+    ] {
+        assert_eq!(&CertificateChain::from_pem(text).unwrap(), &chain, "{text}");
+    }
+    for bad in [&pem[..pem.len() - 4], &pem[4..]] {
+        assert!(CertificateChain::from_pem(bad).is_err(), "{bad}");
+    }
+}

@@ -55,8 +55,11 @@ fn file_without_mac_or_with_endless_work_is_refused() {
     let file = export(&key, &chain, "x", PASSWORD).unwrap();
     let mut without = Pfx::from_der(&file).unwrap();
     without.mac_data = None;
-    let refused = refusal(&without.to_der().unwrap(), PASSWORD);
-    assert!(matches!(refused, Pkcs12Error::Unauthentic), "{refused:?}");
+    let without = without.to_der().unwrap();
+    for password in [PASSWORD, "another"] {
+        let refused = refusal(&without, password);
+        assert!(matches!(refused, Pkcs12Error::NoMac), "{refused:?}");
+    }
     for rounds in [-1, 0, 5_000_001, i32::MAX] {
         let mut slow = Pfx::from_der(&file).unwrap();
         slow.mac_data.as_mut().unwrap().iterations = rounds;
@@ -144,10 +147,22 @@ fn files_with_weak_algorithms_are_refused_by_name() {
             &["-certpbe", "PBE-SHA1-3DES", "-keypbe", "PBE-SHA1-3DES"],
             "1.2.840.113549.1.12.1.3",
         ),
-        (&["-nomac"], "another password"),
+        (&["-nomac"], "without MAC"),
     ] {
         let (_, file, _) = by_openssl(options);
         let refused = refusal(&file, PASSWORD).to_string();
         assert!(refused.contains(oid), "{options:?}: {refused}");
     }
+}
+
+/// `certtool --to-p12` of GnuTLS 3.7.9: algorithms stand without NULL parameters, for the MAC and for the PRF.
+const GNUTLS: &[u8] = include_bytes!("../data/gnutls-3.7.p12");
+
+#[test]
+fn file_of_gnutls_is_read_with_its_password_only() {
+    let (key, chain) = import(GNUTLS, "secret").unwrap();
+    let leaf = &chain.leaf().tbs_certificate;
+    assert_eq!(leaf.subject_public_key_info, key.spki());
+    let refused = refusal(GNUTLS, "Secret");
+    assert!(matches!(refused, Pkcs12Error::Unauthentic), "{refused:?}");
 }

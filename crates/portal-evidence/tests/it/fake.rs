@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use access::Principal;
 use axum::body::Body;
 use centre_api::{
-    Camera, Cursor, CustodyStep, Decision, Details, Disputing, Filter, Medium, Overview, Page,
-    ReviewedBy, SetAside, Summary,
+    Asked, Camera, Cursor, CustodyStep, Decision, Details, Disputing, Filter, Medium, Overview,
+    Page, ReviewedBy, Served, SetAside, Summary, Wanted,
 };
 use portal::PageError;
 use portal_evidence::{Cameras, Download, Evidence, PackageDownload, Violations};
@@ -92,6 +92,7 @@ fn summary() -> Summary {
         classification: 1,
         state: "open".into(),
         disputed: true,
+        similar: true,
     }
 }
 
@@ -111,6 +112,8 @@ fn violation() -> Details {
             medium(EVIL, "image/jpeg"),
             medium("film.mp4", "video/mp4"),
             medium(EVIL, "text/html"),
+            medium("mast.png", "image/png"),
+            medium("drawing.svg", "image/svg+xml"),
         ],
         reviews: vec![ReviewedBy {
             at: AT,
@@ -175,12 +178,33 @@ impl Evidence for Fake {
         self.answer(b"small".to_vec())
     }
 
-    async fn medium(&self, _: &Principal, _: &str, _: usize) -> Result<Download, PageError> {
+    async fn medium(
+        &self,
+        _: &Principal,
+        _: &str,
+        _: usize,
+        asked: &Asked,
+    ) -> Result<Download, PageError> {
+        let part = match asked.wanted(5, "00") {
+            Wanted::Whole => None,
+            Wanted::Part(part) => Some(part),
+            Wanted::Unsatisfiable => return Err(PageError::Range { size: 5 }),
+        };
         self.answer(Download {
             media_type: self.medium_type.lock().unwrap().clone(),
             name: "a \"b\"\r\nx: y.jpg".into(),
-            size: 5,
-            body: Body::from("bytes"),
+            served: Served {
+                size: 5,
+                sha256: "00".into(),
+                part,
+            },
+            body: Body::from(match part {
+                Some(part) => {
+                    let at = |place: u64| usize::try_from(place).unwrap();
+                    &"bytes"[at(part.first)..=at(part.last)]
+                }
+                None => "bytes",
+            }),
         })
     }
 
@@ -190,8 +214,13 @@ impl Evidence for Fake {
         id: &str,
         decision: Decision,
         reason: &str,
+        seen: u64,
     ) -> Result<(), PageError> {
         self.note(format!("review {id} {} {reason}", decision.as_str()));
+        // Fewer decisions were recorded.
+        if seen == 7 {
+            return Err(PageError::Stale("A. Other decided meanwhile".into()));
+        }
         self.answer(())
     }
 

@@ -6,4 +6,5 @@
 )]
 
 mod fake;
+mod media;
 mod pages;

@@ -148,6 +148,18 @@ async fn forms_need_the_token_of_the_person_they_were_made_for() {
         let answer = portal.post(As::Certificate, &review, &form).await;
         assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{bad}");
     }
+    for (seen, status) in [
+        ("1", StatusCode::SEE_OTHER),
+        ("7", StatusCode::CONFLICT),
+        ("-1", StatusCode::BAD_REQUEST),
+        ("one", StatusCode::BAD_REQUEST),
+    ] {
+        let form = format!("decision=accept&reason=x&seen={seen}&token={token}");
+        let answer = portal.post(As::Certificate, &review, &form).await;
+        assert_eq!(answer.status, status, "{seen}");
+    }
+    let shown = portal.get(As::Certificate, &page).await;
+    assert!(shown.text.contains("name=\"seen\" value=\"1\""));
     for (length, status) in [
         (1000, StatusCode::SEE_OTHER),
         (1001, StatusCode::BAD_REQUEST),

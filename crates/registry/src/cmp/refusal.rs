@@ -95,7 +95,9 @@ pub(super) fn failure(error: &EnrolError) -> FailureInfo {
         EnrolError::Unauthorised | EnrolError::WrongCode => FailureInfo::BadMessageCheck,
         EnrolError::Csr(error) => match error {
             CsrError::NotProven(_) | CsrError::NoProof => FailureInfo::BadPop,
-            CsrError::TooLong | CsrError::Malformed => FailureInfo::BadDataFormat,
+            CsrError::TooLong | CsrError::Malformed | CsrError::Several => {
+                FailureInfo::BadDataFormat
+            }
             _ => FailureInfo::BadCertTemplate,
         },
         EnrolError::OtherNames
