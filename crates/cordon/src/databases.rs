@@ -11,7 +11,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use crate::failure::{Failure, Outcome};
-use crate::site::Site;
+use crate::site::{INDEX_CHANGED, Site};
 
 /// Time between two looks, each of which costs two short transactions. Our choice: what was changed decides of something for
 /// that long at most.
@@ -32,10 +32,6 @@ const UNSEEN: &str = "another program keeps the database locked, or the disk is 
 pub(crate) const CHANGED: &str = "the database was changed by something else, or the disk is at fault: keep it for an examination, bring back the newest copy of the \
     data folder, and look at the log with `cordon pki audit`; where no copy is newer, `cordon audit accept-loss --data DIR \
     --reason TEXT` has the databases count";
-
-/// What to do about an index that is another file, or has another schema. The index is a cache: nothing of evidence is lost.
-pub(crate) const INDEX_CHANGED: &str = "keep centre.sqlite for an examination, find out what else writes to the data folder, and make the index again \
-    with `cordon evidence rebuild-index --data DIR`";
 
 /// Tells that somebody else changed the registry's database.
 pub(crate) fn is_foreign(error: &RegistryError) -> bool {

@@ -34,11 +34,14 @@ use time::OffsetDateTime;
 use crate::authority_keys::TokenKeys;
 use crate::config::{Approvals, Config, Messages};
 use crate::credentials::Credentials;
-use crate::databases::INDEX_CHANGED;
 use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::keys::log_key;
 use crate::last_checkpoint;
 use crate::trust_bundle::Bundles;
+
+/// What to do about an index that is another file, or has another schema. The index is a cache: nothing of evidence is lost.
+pub(crate) const INDEX_CHANGED: &str = "keep centre.sqlite for an examination, find out what else writes to the data folder, and make the index again \
+    with `cordon evidence rebuild-index --data DIR`";
 
 #[derive(Clone)]
 pub(crate) struct Site {

@@ -1,6 +1,6 @@
 //! The first record of a TLS client, before any state of TLS is made for it.
 //!
-//! Whoever connects and says nothing, or half of something, costs a socket and this buffer; the buffers and keys of a
+//! A client that connects and says nothing, or half of something, costs a socket and this buffer; the buffers and keys of a
 //! handshake are made for a client that has sent its first record whole.
 
 use std::io::{self, Cursor};

@@ -79,7 +79,7 @@ pub struct Listener {
     pub bounds: Bounds,
     pub deadlines: Deadlines,
     pub metrics: Metrics,
-    /// When it changes, connections end with the requests under way, and the other side connects anew. `None`: never.
+    /// When it changes, connections end with the requests under way, and the other side connects again. `None`: never.
     pub anew: Option<watch::Receiver<()>>,
 }
 
@@ -357,7 +357,7 @@ impl Connection {
             }
             let (router, turns) = (router.clone(), Arc::clone(&turns));
             async move {
-                // One whose body is on its way waits for its client, who may be gone: it keeps nobody else's turn.
+                // One whose body is on its way waits for its client, who may be gone: it takes no turn from other clients.
                 let turn = match request.body().is_end_stream() {
                     // Never closed, so an error cannot occur.
                     true => turns.acquire_owned().await.ok(),

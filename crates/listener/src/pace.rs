@@ -1,6 +1,6 @@
 //! How fast one host may open connections. No sockets and no clock.
 //!
-//! A TLS handshake costs the site a signature and a few verifications, whoever asks for it. A host that opens
+//! A TLS handshake costs the site a signature and a few verifications, for every client. A host that opens
 //! connections faster than [`RATE`] waits for its turn, and beyond [`LONGEST`] is turned away at once, before any of
 //! that. Hosts do not wait for one another.
 

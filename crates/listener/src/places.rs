@@ -1,6 +1,6 @@
 //! Who may hold the places of a listener. No sockets and no clock: a table of connections.
 //!
-//! Nobody waits for a place: every connection is accepted, and where a share is used up, the
+//! No client waits for a place: every connection is accepted, and where a share is used up, the
 //! connection that has been idle longest in that share gives its place up. So an honest client gets
 //! in however many silent connections there are. Shares are counted from narrow to wide: address,
 //! network, listener. Where the listener is full, the network with most anonymous connections gives one up.

@@ -1,7 +1,7 @@
 //! How many requests of one certificate are worked on at the same time.
 //!
 //! HTTP/2 lets a client open hundreds of requests at once. Those beyond [`AT_ONCE`] wait without having cost more than
-//! their place in a queue, so that whoever sends them waits behind themselves, and others find a processor that is free
+//! their place in a queue, so that their sender waits behind them, and others find a processor that is free
 //! soon.
 
 use std::collections::HashMap;

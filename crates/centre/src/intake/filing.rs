@@ -79,7 +79,12 @@ impl Filing {
         let placed = match &settlement.verification {
             Ok(verified) => {
                 let (manifest, block) = (&verified.manifest, &settlement.block);
-                let around = self.intake.neighbourhood(tx, manifest, block).await?;
+                let around = self
+                    .intake
+                    .inner
+                    .around()
+                    .neighbourhood(tx, manifest, block)
+                    .await?;
                 settlement.place(verified, &around)
             }
             Err(_) => Placed::default(),

@@ -13,6 +13,7 @@
 //! receipt, sees at most a repeated question.
 
 mod append;
+mod around;
 mod checksum;
 mod commits;
 mod creation;
@@ -74,6 +75,7 @@ use crate::metrics::Metrics;
 use crate::problem::Problem;
 use crate::repairs::Repairs;
 use crate::units::Units;
+use around::Around;
 use error::SettleError;
 use filing::{Filed, Filing, Receipted};
 use index::{Known, Settled, Settlement};
@@ -126,6 +128,20 @@ pub(crate) struct Inner {
     pub(crate) refusals: Mutex<Repeats>,
     /// What cameras write of themselves.
     pub(crate) journals: Journals,
+}
+
+impl Inner {
+    fn around(&self) -> Around<'_> {
+        Around {
+            sql: &self.sql,
+            archive: &self.archive,
+            keys: &self.keys,
+            audit: &self.audit,
+            pool: &self.pool,
+            unlogged: &self.unlogged,
+            repairs: &self.repairs,
+        }
+    }
 }
 
 impl Intake {
@@ -290,7 +306,7 @@ impl Intake {
             return self.discard(upload, "hash-mismatch").await.map(|()| None);
         }
         let reserved = self.reserve(&block).await;
-        match self.settled_before(&block).await? {
+        match receipts::settled_before(self, &block).await? {
             Some(known) if known.is_of(upload) => {
                 return self.repeat(upload, reserved, known).await;
             }

@@ -350,7 +350,11 @@ impl Intake {
         let manifest = &verified.manifest;
         let hash = Sha256Digest::of(&verified.manifest_bytes);
         let mut tx = self.inner.sql.write().await?;
-        let around = self.neighbourhood(&mut tx, manifest, &block).await?;
+        let around = self
+            .inner
+            .around()
+            .neighbourhood(&mut tx, manifest, &block)
+            .await?;
         match around.state.classify(manifest, &hash) {
             Position::Fork { sequence } => return Err(refused(&Refusal::Fork(sequence))),
             Position::Duplicate => return Err(refused(&Refusal::Replay(manifest.sequence))),

@@ -32,7 +32,7 @@ impl Intake {
         if *known.device != *device.0 {
             return Ok(Some(Outcome::Discarded(OTHER_SENDER.to_owned())));
         }
-        let receipt = self.stored_receipt(&known).await?;
+        let receipt = stored_receipt(self, &known).await?;
         Ok(Some(receipt.map_or(Outcome::Pending, Outcome::Receipt)))
     }
 
@@ -47,20 +47,11 @@ impl Intake {
         let Some(known) = known.filter(|known| *known.device == *device.0) else {
             return Ok(None);
         };
-        let receipt = self.stored_receipt(&known).await;
+        let receipt = stored_receipt(self, &known).await;
         match receipt.map_err(|e| Problem::internal(&e))? {
             Some(cms) => self.current(cms, device).await.map(Some),
             None => Ok(None),
         }
-    }
-
-    /// The receipt of a block, if it says what the log says. Another one, or none, is repaired.
-    async fn stored_receipt(&self, known: &ledger::Known) -> Result<Option<Vec<u8>>, SettleError> {
-        let receipt = index::receipt(&self.inner.sql, known).await?;
-        if receipt.is_none() && !self.is_settling(&known.block) {
-            self.inner.repairs.note(known.block);
-        }
-        Ok(receipt)
     }
 
     pub(super) async fn has_receipt(&self, settled: &Settled) -> Result<bool, SettleError> {
@@ -69,17 +60,29 @@ impl Intake {
             None => Ok(false),
         }
     }
+}
 
-    /// The block as the log has it, also if the recording of its event was reported as failed.
-    pub(super) async fn settled_before(
-        &self,
-        block: &Sha256Digest,
-    ) -> Result<Option<Known>, SettleError> {
-        let audit = self.inner.audit.clone();
-        self.inner.pool.run(move || audit.catch_up()).await??;
-        match self.inner.audit.ledger.block(block) {
-            Some(known) => Ok(Some(index::find(self.inner.sql.read(), &known).await?)),
-            None => Ok(None),
-        }
+/// The receipt of a block, if it says what the log says. Another one, or none, is repaired.
+async fn stored_receipt(
+    intake: &Intake,
+    known: &ledger::Known,
+) -> Result<Option<Vec<u8>>, SettleError> {
+    let receipt = index::receipt(&intake.inner.sql, known).await?;
+    if receipt.is_none() && !intake.is_settling(&known.block) {
+        intake.inner.repairs.note(known.block);
+    }
+    Ok(receipt)
+}
+
+/// The block as the log has it, also if the recording of its event was reported as failed.
+pub(super) async fn settled_before(
+    intake: &Intake,
+    block: &Sha256Digest,
+) -> Result<Option<Known>, SettleError> {
+    let audit = intake.inner.audit.clone();
+    intake.inner.pool.run(move || audit.catch_up()).await??;
+    match intake.inner.audit.ledger.block(block) {
+        Some(known) => Ok(Some(index::find(intake.inner.sql.read(), &known).await?)),
+        None => Ok(None),
     }
 }

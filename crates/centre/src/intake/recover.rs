@@ -15,11 +15,17 @@ impl Intake {
         let left = index::without_receipt(&self.inner.sql).await?;
         for settled in &left {
             // Before the first upload: blocks of the same camera may follow.
-            self.note_unlogged(settled)
+            self.inner
+                .around()
+                .note_unlogged(settled)
                 .await
                 .map_err(creation::failed)?;
         }
-        self.adopt_notices().await.map_err(creation::failed)?;
+        self.inner
+            .around()
+            .adopt_notices()
+            .await
+            .map_err(creation::failed)?;
         for upload in self.inner.uploads.complete().await? {
             tracing::info!(
                 upload = upload.id,
@@ -30,32 +36,32 @@ impl Intake {
         }
         for settled in left {
             let intake = self.clone();
-            tokio::spawn(async move { intake.finish_left(settled).await });
+            tokio::spawn(async move { finish_left(intake, settled).await });
         }
         Ok(())
     }
+}
 
-    /// Finishes a block that a crash left without a receipt, if it is what its row says.
-    async fn finish_left(self, settled: Settled) {
-        let reserved = self.reserve(&settled.block).await;
-        // An upload of the same block that was taken up may have been quicker.
-        if self.has_receipt(&settled).await.unwrap_or(false) {
-            return;
-        }
-        match self.is_genuine(&settled).await {
-            Ok(true) => drop(self.finish_soon(reserved, settled, true)),
-            Ok(false) => {
-                self.inner.unlogged.remove(&settled.block);
-                tracing::error!(
-                    block = %settled.block,
-                    "the index has a block without a receipt that is not what the row says; it gets none"
-                );
-            }
-            Err(error) => tracing::error!(
+/// Finishes a block that a crash left without a receipt, if it is what its row says.
+async fn finish_left(intake: Intake, settled: Settled) {
+    let reserved = intake.reserve(&settled.block).await;
+    // An upload of the same block that was taken up may have been quicker.
+    if intake.has_receipt(&settled).await.unwrap_or(false) {
+        return;
+    }
+    match intake.is_genuine(&settled).await {
+        Ok(true) => drop(intake.finish_soon(reserved, settled, true)),
+        Ok(false) => {
+            intake.inner.unlogged.remove(&settled.block);
+            tracing::error!(
                 block = %settled.block,
-                error = %Report(&error),
-                "a block without a receipt cannot be verified; the next start tries again"
-            ),
+                "the index has a block without a receipt that is not what the row says; it gets none"
+            );
         }
+        Err(error) => tracing::error!(
+            block = %settled.block,
+            error = %Report(&error),
+            "a block without a receipt cannot be verified; the next start tries again"
+        ),
     }
 }

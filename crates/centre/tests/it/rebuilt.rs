@@ -260,8 +260,14 @@ async fn counted_loss_of_an_earlier_version_covers_no_later_one() {
     let (site, public, secret) = scene().await;
     empty_archive(&site);
     let (now, who) = (crate::world::now(), audit::Actor::service("cordon"));
-    let mut event = audit::Event::new(now, who, centre::ACCEPT_LOSS, "archive", audit::Outcome::Ok)
-        .with_detail("missing", 2);
+    let mut event = audit::Event::new(
+        now,
+        who,
+        "evidence.accept-loss",
+        "archive",
+        audit::Outcome::Ok,
+    )
+    .with_detail("missing", 2);
     "site".clone_into(&mut event.role);
     audit::AuditSink::record(&*site.sink, event).unwrap();
     let centre = start(&site).await.unwrap();

@@ -43,7 +43,9 @@ async fn unreadable_value_hides_one_row_until_it_is_repaired() {
         let (site, _, secret) = scene().await;
         let (who, id) = (site.world.reviewer(Clearance::Secret), secret.violation());
         let decided = site.centre.review();
-        let decided = decided.decide(&who, &id, Decision::Accepted, "clear").await;
+        let decided = decided
+            .decide(&who, &id, Decision::Accepted, "clear", 0)
+            .await;
         decided.unwrap();
         assert_eq!(pages(&site, &id, "before").await, 2);
         let before = dump(&site).await;
@@ -78,7 +80,9 @@ async fn index_with_unreadable_values_starts_or_is_refused_and_can_be_rebuilt() 
         let (site, _, secret) = scene().await;
         let (who, id) = (site.world.reviewer(Clearance::Secret), secret.violation());
         let decided = site.centre.review();
-        let decided = decided.decide(&who, &id, Decision::Accepted, "clear").await;
+        let decided = decided
+            .decide(&who, &id, Decision::Accepted, "clear", 0)
+            .await;
         decided.unwrap();
         site.centre.review().get(&who, &id).await.unwrap();
         let what = format!("{table}.{column}");

@@ -206,7 +206,7 @@ async fn history() -> Site {
     let review = site.centre.review();
     review.medium(&who, &public.violation(), 0).await.unwrap();
     let decided = secret.violation();
-    let decided = review.decide(&who, &decided, Decision::Accepted, "clear");
+    let decided = review.decide(&who, &decided, Decision::Accepted, "clear", 0);
     decided.await.unwrap();
     let fork = |plate: &str| {
         camera.seal(&Shot {

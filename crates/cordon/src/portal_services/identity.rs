@@ -4,7 +4,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use access::Principal;
-use audit::{Actor, Event};
+use audit::Actor;
+use event_catalogue::Recorded;
+use event_catalogue::site::{SessionEnded, SessionStarted};
 use pki::tls::PeerCertificates;
 use portal::{Answer, Coming, Epoch, Identity, PageError, Refused};
 use time::OffsetDateTime;
@@ -16,10 +18,9 @@ pub(crate) struct GateIdentity(pub(crate) Arc<Gate>);
 
 impl GateIdentity {
     /// Records a step of a password session. Gives whether the log took it.
-    async fn note(&self, uid: &str, action: &'static str, from: Option<IpAddr>) -> bool {
+    async fn note(&self, uid: &str, step: impl Recorded, from: Option<IpAddr>) -> bool {
         let now = OffsetDateTime::now_utc();
-        let actor = Actor::user(uid, uid);
-        let event = Event::new(now, actor, action, "portal", audit::Outcome::Ok);
+        let event = step.into_event(now, Actor::user(uid, uid), "portal");
         self.0.note(at_address(event, from)).await
     }
 }
@@ -53,7 +54,7 @@ impl Identity for GateIdentity {
 
     fn session_begins<'a>(&'a self, uid: &'a str, from: Option<IpAddr>) -> Answer<'a, ()> {
         Box::pin(async move {
-            match self.note(uid, "session.start", from).await {
+            match self.note(uid, SessionStarted {}, from).await {
                 true => Ok(()),
                 false => Err(PageError::Failed(
                     "the audit log cannot be written".to_owned(),
@@ -64,7 +65,7 @@ impl Identity for GateIdentity {
 
     fn session_ends<'a>(&'a self, uid: &'a str, from: Option<IpAddr>) -> Coming<'a, ()> {
         Box::pin(async move {
-            self.note(uid, "session.end", from).await;
+            self.note(uid, SessionEnded {}, from).await;
         })
     }
 }

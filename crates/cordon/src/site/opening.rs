@@ -20,13 +20,13 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::files;
 use super::{
-    Site, algorithm, newest_log_index, newest_log_index_if_readable, open_audit, private,
-    registry_settings, renew_authorities, role,
+    INDEX_CHANGED, Site, algorithm, newest_log_index, newest_log_index_if_readable, open_audit,
+    private, registry_settings, renew_authorities, role,
 };
 use crate::cli::SiteArgs;
 use crate::config::Config;
 use crate::credentials::Credentials;
-use crate::databases::{CHANGED, INDEX_CHANGED, is_foreign};
+use crate::databases::{CHANGED, is_foreign};
 use crate::failure::{OrHint as _, Outcome};
 use crate::last_checkpoint;
 use crate::registration::subject_of;
