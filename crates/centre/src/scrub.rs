@@ -217,7 +217,10 @@ impl Scrub {
         for (table, row) in self.parts.repairs.take_foreign() {
             let reason = format!("row {row} is not confirmed by the log: it was not used");
             match self.record(DamageKind::IndexRepaired, table, &reason).await {
-                Ok(()) => self.note_repair(),
+                Ok(()) => {
+                    self.parts.repairs.note_reported(table, row);
+                    self.note_repair();
+                }
                 Err(error) => {
                     // The next step records it.
                     self.parts.repairs.note_foreign(table, row);

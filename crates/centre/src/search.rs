@@ -42,8 +42,10 @@ pub(crate) fn hit(kind: Text, text: &str, term: &str) -> Option<Hit> {
     if kind.plain(text).contains(&plain) {
         return Some(Hit::Exact);
     }
-    let similar = kind.similar(text).contains(&kind.similar(term));
-    similar.then_some(Hit::Similar)
+    // A term of marks alone is like nothing.
+    let similar = kind.similar(term);
+    let has = !similar.is_empty() && kind.similar(text).contains(&similar);
+    has.then_some(Hit::Similar)
 }
 
 /// The parts of a violation's texts, as one text of the index.
@@ -116,8 +118,9 @@ pub(crate) async fn build(sql: &Sql) -> Result<(), StoreError> {
         .await?;
     let mut last = i64::MIN;
     loop {
-        let rows: Vec<(i64, i64, Option<String>, String)> = sqlx::query_as(
-            "SELECT v.position, g.audience, v.plate, v.place
+        // A text that is no UTF-8 is repaired later, and does not keep the site from starting.
+        let rows: Vec<(i64, i64, Option<Vec<u8>>, Option<Vec<u8>>)> = sqlx::query_as(
+            "SELECT v.position, g.audience, CAST(v.plate AS BLOB), CAST(v.place AS BLOB)
              FROM violations v JOIN violation_groups g ON g.id = v.violation_group
              WHERE v.position > ? ORDER BY v.position LIMIT ?",
         )
@@ -134,12 +137,12 @@ pub(crate) async fn build(sql: &Sql) -> Result<(), StoreError> {
             "preparing the search of plates and places"
         );
         for (position, audience, plate, place) in rows {
-            insert(
-                &mut tx,
-                position,
-                &parts(audience, plate.as_deref(), &place),
-            )
-            .await?;
+            let text = |bytes: Option<Vec<u8>>| {
+                String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
+            };
+            let (plate, place) = (plate.map(|plate| text(Some(plate))), text(place));
+            let parts = parts(audience, plate.as_deref(), &place);
+            insert(&mut tx, position, &parts).await?;
         }
     }
     sqlx::query("DELETE FROM violation_text_version")
@@ -208,6 +211,7 @@ mod tests {
             (Text::Plate, "AB 123C", "AC 123", None),
             (Text::Place, "Łódź", "łódź", Some(Hit::Exact)),
             (Text::Place, "Łódź", "lodz", Some(Hit::Similar)),
+            (Text::Place, "Łódź", "\u{301}", None),
             (Text::Place, "Lodz", "łódź", Some(Hit::Similar)),
             (Text::Place, "Łódź", "łudź", None),
             (Text::Plate, "AB 123C", "%", None),

@@ -51,12 +51,17 @@ async fn agent(file: PathBuf) -> Outcome {
         events: Arc::new(NoEvents),
         clock: Clock::system(),
     };
-    let agent = Agent::prepare(config, environment).await.or_hint(
+    let stop = CancellationToken::new();
+    commandline::stop_on_signals(stop.clone())?;
+    // A first start waits for its site.
+    let agent = tokio::select! {
+        agent = Agent::prepare(config, environment) => agent,
+        () = stop.cancelled() => return Ok(()),
+    };
+    let agent = agent.or_hint(
         "cannot start the camera agent",
         "check the settings and the path to the centre",
     )?;
-    let stop = CancellationToken::new();
-    commandline::stop_on_signals(stop.clone())?;
     agent
         .run(stop.cancelled_owned())
         .await

@@ -51,7 +51,6 @@ pub(crate) async fn watch(site: Site, stop: CancellationToken) -> Outcome {
     whole.reset();
     let (mut registry, mut directory) = (Looks::default(), Looks::default());
     let (mut registry_whole, mut directory_whole) = (Looks::default(), Looks::default());
-    let (mut index, mut index_whole) = (Looks::of_index(), Looks::of_index());
     let in_directory = |error: &DirectoryError| matches!(error, DirectoryError::Store(error) if error.is_foreign());
     loop {
         let is_whole = tokio::select! {
@@ -66,8 +65,6 @@ pub(crate) async fn watch(site: Site, stop: CancellationToken) -> Outcome {
         directory
             .look(site.directory.check_alone(now), in_directory)
             .await?;
-        let guard = site.centre.index();
-        index.look(guard.look(), IndexError::is_foreign).await?;
         // A reading that failed is done again soon.
         if is_whole || registry_whole.is_failing() {
             registry_whole
@@ -79,9 +76,28 @@ pub(crate) async fn watch(site: Site, stop: CancellationToken) -> Outcome {
                 .look(site.directory.check_file(), in_directory)
                 .await?;
         }
+    }
+}
+
+/// Looks at the index until a stop is asked for. Reading all of it takes minutes where there are a million violations, and must
+/// not keep the other databases from being looked at.
+pub(crate) async fn watch_index(site: Site, stop: CancellationToken) -> Outcome {
+    let mut tick = tokio::time::interval(EVERY);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut whole = tokio::time::interval(WHOLE);
+    whole.reset();
+    let (mut index, mut index_whole) = (Looks::of_index(), Looks::of_index());
+    loop {
+        let is_whole = tokio::select! {
+            _ = tick.tick() => false,
+            _ = whole.tick() => true,
+            () = stop.cancelled() => return Ok(()),
+        };
+        let guard = site.centre.index();
+        index.look(guard.look(), IndexError::is_foreign).await?;
         if is_whole || index_whole.is_failing() {
             index_whole
-                .look(guard.look_whole(), IndexError::is_foreign)
+                .look_long(guard.look_whole(), IndexError::is_foreign)
                 .await?;
         }
     }
@@ -123,6 +139,17 @@ impl Looks {
         let began = Instant::now();
         let looked = look.await;
         self.note(began, Instant::now(), looked, is_foreign)
+    }
+
+    /// As [`Self::look`], for a reading that takes long in any case: its failures count from the end of the first one.
+    async fn look_long<E: Error + Send + Sync + 'static>(
+        &mut self,
+        look: impl Future<Output = Result<(), E>>,
+        is_foreign: impl Fn(&E) -> bool,
+    ) -> Outcome {
+        let looked = look.await;
+        let now = Instant::now();
+        self.note(now, now, looked, is_foreign)
     }
 
     /// Takes the outcome of a look. A failure is the end if somebody else wrote, and otherwise once

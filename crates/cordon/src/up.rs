@@ -137,6 +137,7 @@ impl Running {
         tasks.spawn(renewal::run(site.clone(), stop.clone()));
         tasks.spawn(crate::silence::follow(site.clone(), stop.clone()));
         tasks.spawn(databases::watch(site.clone(), stop.clone()));
+        tasks.spawn(databases::watch_index(site.clone(), stop.clone()));
         tasks.spawn(scrub(site.clone(), stop.clone()));
         let commands = control::listen(site)?;
         tasks.spawn(control::serve(site.clone(), commands, stop.clone()));

@@ -17,6 +17,8 @@ const IDLE: Duration = Duration::from_secs(10 * 60);
 const LONGEST: Duration = Duration::from_secs(60 * 60);
 /// Openings kept, some 200 bytes each. Beyond it the one that is longest idle ends, which costs one more event.
 const MAX_OPENINGS: usize = 4096;
+/// Openings kept of one person, who has no more films before their eyes: others keep theirs.
+const MAX_OF_PERSON: usize = 64;
 
 /// Who has what open.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -80,13 +82,20 @@ impl Openings {
     /// Begins an opening, whose event is in the log.
     pub(super) fn begin(&self, key: Key, now: Instant) {
         let mut all = self.all();
-        if all.len() >= MAX_OPENINGS && !all.contains_key(&key) {
+        if all.len() >= MAX_OPENINGS {
             all.retain(|_, opening| opening.lasts(now));
         }
-        if all.len() >= MAX_OPENINGS && !all.contains_key(&key) {
-            let idle = all.iter().min_by_key(|(_, opening)| opening.last);
-            if let Some(idle) = idle.map(|(key, _)| key.clone()) {
-                all.remove(&idle);
+        if !all.contains_key(&key) {
+            let of_person = |of: &Key| of.uid == key.uid;
+            let own = all.keys().filter(|of| of_person(of)).count();
+            let of_any = all.len() >= MAX_OPENINGS;
+            if own >= MAX_OF_PERSON || of_any {
+                // The place of the own opening that is longest idle, if there is one.
+                let place = all.iter().filter(|(of, _)| own == 0 || of_person(of));
+                let idle = place.min_by_key(|(_, opening)| opening.last);
+                if let Some(idle) = idle.map(|(key, _)| key.clone()) {
+                    all.remove(&idle);
+                }
             }
         }
         let opening = Opening {
@@ -149,17 +158,34 @@ mod tests {
     #[test]
     fn full_table_ends_the_opening_that_is_longest_idle() {
         let (openings, start) = (Openings::default(), Instant::now());
-        for medium in 0..=MAX_OPENINGS {
-            openings.begin(
-                key("a", medium),
-                start + Duration::from_millis(medium as u64),
-            );
+        let uid = |number: usize| format!("officer-{number}");
+        for number in 0..=MAX_OPENINGS {
+            let at = start + Duration::from_millis(number as u64);
+            openings.begin(key(&uid(number), 0), at);
         }
         let now = start + Duration::from_secs(6);
+        assert!(!openings.continues(&key(&uid(0), 0), now));
+        assert!(openings.continues(&key(&uid(1), 0), now));
+        assert!(openings.continues(&key(&uid(MAX_OPENINGS), 0), now));
+        assert_eq!(openings.all().len(), MAX_OPENINGS);
+    }
+
+    #[test]
+    fn person_with_many_openings_ends_their_own() {
+        let (openings, start) = (Openings::default(), Instant::now());
+        openings.begin(key("b", 0), start);
+        for medium in 0..=MAX_OF_PERSON {
+            let at = start + Duration::from_millis(1 + medium as u64);
+            openings.begin(key("a", medium), at);
+        }
+        let now = start + Duration::from_secs(1);
         assert!(!openings.continues(&key("a", 0), now));
         assert!(openings.continues(&key("a", 1), now));
-        assert!(openings.continues(&key("a", MAX_OPENINGS), now));
-        assert_eq!(openings.all().len(), MAX_OPENINGS);
+        assert!(openings.continues(&key("a", MAX_OF_PERSON), now));
+        assert!(openings.continues(&key("b", 0), now));
+        // The same film again takes no other place.
+        openings.begin(key("a", 1), now);
+        assert!(openings.continues(&key("a", 2), now));
     }
 
     #[test]

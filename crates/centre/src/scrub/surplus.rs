@@ -34,6 +34,8 @@ const SURPLUS: [(&str, &str); 4] = [
 ];
 /// Rows of `dropped` looked at in one query.
 const ROWS: i64 = 1000;
+/// Notices kept in memory while their rows are compared, of some 50 kB each at most. A camera decides how many notices there are.
+const NOTICES: usize = 64;
 
 type DroppedRow = (Vec<u8>, i64, Vec<u8>, Option<Vec<u8>>);
 
@@ -55,6 +57,7 @@ impl Scrub {
             }
         }
         self.compare_declared().await?;
+        self.parts.repairs.forget_reported();
         let wrong = check::wrong_counters(&self.parts.sql).await?;
         if wrong.is_empty() {
             self.progress().has_repaired = false;
@@ -117,6 +120,9 @@ impl Scrub {
         };
         if self.parts.intake.is_settling(&notice) {
             return Ok(true);
+        }
+        if notices.len() >= NOTICES && !notices.contains_key(&notice) {
+            notices.clear();
         }
         if let Entry::Vacant(entry) = notices.entry(notice) {
             let known = self.parts.audit.ledger.block(&notice);
