@@ -31,7 +31,7 @@ SUITES = [
 # Suites that compare times or load the machine: they run when nothing else does.
 ALONE = {"ike_load", "ike_flood", "ike_crash", "hostile_site", "slow_link"}
 # Suites that wait more than they work and hold short times: they share a machine with one another only.
-TIMED = {"ike_unique", "ike_recovery", "ike_tcp"}
+TIMED = {"ike_unique", "ike_recovery", "ike_tcp", "relying_parties", "tunnel_renewal"}
 # Suites whose time is that of what they measure, or that need tools which CI does not install: only when named, and in
 # `scripts/test --full`.
 WHEN_NAMED = {"slow_link", "hw", "accelerator", "accel_kernel"}

@@ -311,9 +311,9 @@ class Card:
 
 def enter_pin(path, pin):
     """Answers OpenVPN's question for a PIN."""
-    wait_for(path.exists, lambda: "a management socket", 10)
     with socket.socket(socket.AF_UNIX) as management:
-        management.connect(str(path))
+        # The file is there a moment before OpenVPN listens.
+        wait_for(lambda: management.connect_ex(str(path)) == 0, lambda: "a management socket", 20)
         management.settimeout(20)
         said = ""
         while "Need 'cameras token' password" not in said:

@@ -22,7 +22,7 @@ def renew(site, file, *options, code=0, port=None):
 def lossless(tunnel, during):
     """Pings twenty times a second while something happens; returns what is missing."""
     log = tunnel.suite.folder / "ping"
-    command = tunnel.network.command("client", "ping", "-n", "-i", "0.05", "-c", "160", "-W", "1", INSIDE)
+    command = tunnel.network.command("client", "ping", "-n", "-i", "0.05", "-c", "160", "-W", "5", INSIDE)
     with log.open("wb") as out:
         process = Process(command, tunnel.suite.folder / "ping.err", stdout=out)
         during()
