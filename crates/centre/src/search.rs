@@ -104,6 +104,9 @@ fn push_part(words: &mut String, field: char, audience: i64, part: &str) {
     let _ = write!(words, "{field}{audience}x{}", hex::encode(part));
 }
 
+/// Position, audience, plate and place of a violation.
+type TextRow = (i64, i64, Option<Vec<u8>>, Option<Vec<u8>>);
+
 /// Indexes every violation, unless that is done: the first start with this version of the index.
 pub(crate) async fn build(sql: &Sql) -> Result<(), StoreError> {
     let mut tx = sql.write().await?;
@@ -119,7 +122,7 @@ pub(crate) async fn build(sql: &Sql) -> Result<(), StoreError> {
     let mut last = i64::MIN;
     loop {
         // A text that is no UTF-8 is repaired later, and does not keep the site from starting.
-        let rows: Vec<(i64, i64, Option<Vec<u8>>, Option<Vec<u8>>)> = sqlx::query_as(
+        let rows: Vec<TextRow> = sqlx::query_as(
             "SELECT v.position, g.audience, CAST(v.plate AS BLOB), CAST(v.place AS BLOB)
              FROM violations v JOIN violation_groups g ON g.id = v.violation_group
              WHERE v.position > ? ORDER BY v.position LIMIT ?",
