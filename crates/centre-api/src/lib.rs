@@ -127,7 +127,7 @@ pub struct Medium {
     pub sha256: String,
 }
 
-/// How a medium is shown.
+/// The way in which a page shows a medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presentation {
     Picture,
@@ -149,7 +149,7 @@ impl Presentation {
 }
 
 impl Medium {
-    /// How a page shows it.
+    /// The way in which a page shows it.
     #[must_use]
     pub fn presentation(&self) -> Presentation {
         Presentation::of(&self.media_type)

@@ -3,7 +3,7 @@
 /// Ranges of one request that are looked at. More are of no player, and the whole medium is the answer.
 const MAX_RANGES: usize = 16;
 
-/// What a request says of the part that it wants: the values of its headers.
+/// The part that a request asks for: the values of its headers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
     /// `Range`.
@@ -19,7 +19,7 @@ pub struct Part {
     pub last: u64,
 }
 
-/// What an answer consists of.
+/// The content of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
     Whole,
@@ -28,7 +28,7 @@ pub enum Wanted {
     Unsatisfiable,
 }
 
-/// What of a medium is served.
+/// The part of a medium that is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Served {
     /// Bytes of the whole medium.
@@ -93,7 +93,7 @@ impl Asked {
             return Wanted::Whole;
         }
         let parts = ranges.iter().map(|one| part(one.trim(), size));
-        // None of them counts if one makes no sense.
+        // One wrong range makes the whole header count for nothing.
         let Some(parts) = parts.collect::<Option<Vec<_>>>() else {
             return Wanted::Whole;
         };

@@ -126,13 +126,6 @@ impl OwnRequestPage {
     }
 }
 
-impl OwnRequestPage {
-    fn title(&self) -> String {
-        let title = self.t.say("request-title").with("id", &self.request.id);
-        title.to_string()
-    }
-}
-
 #[derive(Template)]
 #[template(path = "mine_form.html")]
 struct FormPage {
@@ -279,7 +272,7 @@ async fn show<D: Desk>(by: Applying<D>, Path(id): Path<String>) -> Response {
     match by.applicant.request(&id).await {
         Ok(request) => {
             let view = OwnRequestPage::new(&by, request);
-            by.page(StatusCode::OK, &view.title(), &view)
+            by.page(StatusCode::OK, &by.title_of(&view.request), &view)
         }
         Err(error) => by.error(error),
     }
@@ -362,7 +355,7 @@ async fn step<D: Desk>(
                 conflict: objection.conflict,
                 ..OwnRequestPage::new(&by, request)
             };
-            by.page(objection.status, &view.title(), &view)
+            by.page(objection.status, &by.title_of(&view.request), &view)
         }
         Err(error) => by.error(error),
     }

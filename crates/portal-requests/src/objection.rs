@@ -25,7 +25,13 @@ impl Visitor {
         self.viewer.page(status, title, self.home, content)
     }
 
-    /// What stands against a change of a request in this state.
+    /// The title of a request's page.
+    pub(crate) fn title_of(&self, request: &RequestView) -> String {
+        let title = self.texts().say("request-title");
+        title.with("id", &request.id).to_string()
+    }
+
+    /// The objection to a change of a request in this state.
     pub(crate) fn not_changed(&self, request: &RequestView) -> String {
         let t = self.texts();
         let state = t.value("request-state", &request.state);

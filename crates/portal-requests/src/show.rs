@@ -93,13 +93,6 @@ impl RequestPage {
     }
 }
 
-impl RequestPage {
-    fn title(&self) -> String {
-        let title = self.t.say("request-title").with("id", &self.request.id);
-        title.to_string()
-    }
-}
-
 /// What a person typed that is not to be lost.
 #[derive(Default)]
 struct Typed {
@@ -111,7 +104,7 @@ pub(crate) async fn show<D: Desk>(by: SignedIn<D>, Path(id): Path<String>) -> Re
     match by.officer.request(&id).await {
         Ok(request) => {
             let view = RequestPage::new(&by, request);
-            by.page(StatusCode::OK, &view.title(), &view)
+            by.page(StatusCode::OK, &by.title_of(&view.request), &view)
         }
         Err(error) => by.error(error),
     }
@@ -132,7 +125,7 @@ async fn again<D: Desk>(by: &SignedIn<D>, id: &str, error: StepError, typed: Typ
                 conflict: objection.conflict,
                 ..RequestPage::new(by, request)
             };
-            by.page(objection.status, &view.title(), &view)
+            by.page(objection.status, &by.title_of(&view.request), &view)
         }
         Err(error) => by.error(error),
     }

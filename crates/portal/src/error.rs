@@ -13,7 +13,6 @@ use crate::language::Texts;
 #[template(path = "problem.html")]
 struct ProblemPage {
     t: Texts,
-    /// Kind of problem: the texts `problem-KIND-title`, `-lead` and `-hint` belong to it.
     title: String,
     lead: String,
     hint: String,
@@ -23,7 +22,7 @@ struct ProblemPage {
     is_for_somebody: bool,
 }
 
-/// What went wrong, as the names of texts.
+/// A kind of problem. The texts `NAME-title`, `NAME-lead` and `NAME-hint` belong to it.
 #[derive(Clone, Copy)]
 enum Problem {
     ForeignForm,

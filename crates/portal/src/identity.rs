@@ -1,4 +1,4 @@
-//! Who is at the door: the one thing that the shell itself asks of the rest of the system.
+//! Finding people and recording their sessions: all that the shell itself asks of the rest of the system.
 
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use pki::tls::PeerCertificates;
 /// An answer to come, from behind a trait object.
 pub type Coming<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// What a service answers to somebody known.
+/// A service's answer to a person.
 pub type Answer<'a, T> = Coming<'a, Result<T, PageError>>;
 
 /// Why somebody is not let in at all.

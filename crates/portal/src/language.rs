@@ -56,7 +56,7 @@ pub enum TextError {
 
 struct Language {
     code: String,
-    /// What its speakers call it.
+    /// Its name in itself.
     name: String,
     bundle: FluentBundle<FluentResource>,
 }

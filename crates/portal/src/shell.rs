@@ -15,7 +15,7 @@ pub struct Tile {
     /// Address of the first page; every page of the application is below it.
     pub path: &'static str,
     pub title: &'static str,
-    /// What somebody does there, in one sentence.
+    /// The use of it, in one sentence.
     pub about: &'static str,
 }
 
@@ -35,7 +35,7 @@ pub trait Application: Send + Sync + 'static {
     /// Texts of tile and pages, a file for each language. Applications of one crate name the same files.
     fn texts(&self) -> &'static [TextFile];
 
-    /// What it shows on the home page, above the tiles, as HTML.
+    /// Its part of the home page, above the tiles, as HTML.
     fn summary<'a>(&'a self, _viewer: &'a Viewer) -> Answer<'a, Option<String>> {
         Box::pin(std::future::ready(Ok(None)))
     }
@@ -48,7 +48,7 @@ struct Parts {
     languages: Languages,
 }
 
-/// What all pages share. A copy is cheap.
+/// State that all pages share. A copy is cheap.
 #[derive(Clone)]
 pub struct Shell(Arc<Parts>);
 

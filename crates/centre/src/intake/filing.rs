@@ -60,7 +60,7 @@ impl Filing {
         let known = match &known {
             Some(known) => Some(index::find(&mut **tx, known).await?),
             None => {
-                // Nobody else settles it now: a row is forged, or of a crash and will be written again.
+                // No other upload settles it now: the row is forged, or a crash left it and this transaction writes it again.
                 if index::remove_unconfirmed(tx, &settlement.block).await? {
                     let block = settlement.block.to_string();
                     inner.repairs.note_foreign("blocks", block);
