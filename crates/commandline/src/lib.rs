@@ -14,11 +14,11 @@ use clap::error::ErrorKind;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-pub use failure::{Failure, OrHint, Outcome};
 pub use logging::start_logging;
 pub use output::{OutputArgs, field, json_line, list, print, read_text, text, visible, write_out};
 pub use passphrase::{is_there, passphrase};
 pub use place::place;
+pub use service_kit::{Failure, OrHint, Outcome};
 
 /// A command without arguments, which gets the help text and exit code 2.
 const HELP_INSTEAD: ErrorKind = ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
@@ -36,7 +36,7 @@ pub fn main<C>(
     let cli = match parse() {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() && error.kind() != HELP_INSTEAD => {
-            return Failure::of_usage(&error).report(program, json);
+            return failure::report(&failure::of_usage(&error), program, json);
         }
         // Help and version, asked for or not; a reader that went away is no error.
         Err(error) => {
@@ -49,7 +49,7 @@ pub fn main<C>(
     let closed = sys::privileges::forbid_dumps().or_hint("cannot keep keys from core dumps", hint);
     match closed.and_then(|()| run(cli)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(program, json),
+        Err(failure) => failure::report(&failure, program, json),
     }
 }
 

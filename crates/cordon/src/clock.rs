@@ -17,7 +17,6 @@ use time::format_description::well_known::Rfc3339;
 use tokio_util::sync::CancellationToken;
 
 use crate::failure::{OrHint as _, Outcome};
-use crate::site::Site;
 
 /// Interval between comparisons of the clocks and, once they agree, writes of the time.
 const EVERY: Duration = Duration::from_secs(60);
@@ -111,7 +110,7 @@ impl Steadiness {
 }
 
 /// Raises the floor and writes it down until `stop`.
-pub(crate) async fn follow(site: Site, stop: CancellationToken) -> Outcome {
+pub(crate) async fn follow(data: PathBuf, clock: ClockFloor, stop: CancellationToken) -> Outcome {
     let mut tick = tokio::time::interval(EVERY);
     let mut clocks = Steadiness::new(Instant::now(), OffsetDateTime::now_utc());
     let mut warned = false;
@@ -121,7 +120,7 @@ pub(crate) async fn follow(site: Site, stop: CancellationToken) -> Outcome {
             () = stop.cancelled() => return Ok(()),
         }
         let now = OffsetDateTime::now_utc();
-        if let Err(behind) = site.clock.check(now) {
+        if let Err(behind) = clock.check(now) {
             if !std::mem::replace(&mut warned, true) {
                 tracing::error!("{behind}: nothing is issued and no block is settled until then");
             }
@@ -129,8 +128,8 @@ pub(crate) async fn follow(site: Site, stop: CancellationToken) -> Outcome {
         }
         warned = false;
         if clocks.look(Instant::now(), now) {
-            site.clock.raise(now);
-            let data = site.data.clone();
+            clock.raise(now);
+            let data = data.clone();
             let written = tokio::task::spawn_blocking(move || write(&data, now)).await;
             if let Ok(Err(failure)) = written {
                 tracing::error!("{}", failure.message());

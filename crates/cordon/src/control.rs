@@ -29,6 +29,7 @@ use crate::giver::Giver;
 use crate::orders::Holder;
 use crate::owner::AsOwner;
 use crate::registration::{self, direct, profiles};
+use crate::silence::Silence;
 use crate::site::Site;
 use crate::{administration, authorities};
 
@@ -327,8 +328,13 @@ pub(crate) async fn execute(site: &Site, request: Request, giver: &Giver) -> Out
         Request::RefusedDevices => crate::openvpn::refused_devices(site).await,
         Request::Standings { serials } => crate::openvpn::standings(site, &serials).await,
         Request::Status => {
-            crate::silence::look(site, now).await?;
-            let health = crate::renewal::health(site, now);
+            let silence = Silence {
+                centre: site.centre.clone(),
+                registry: site.registry.clone(),
+                hours: site.config.intake.journal_silence_hours,
+            };
+            silence.look(now).await?;
+            let health = crate::roles::health(site, now).await;
             Ok(json!({
                 "problems": health.problems,
                 "warnings": health.warnings,
@@ -336,8 +342,8 @@ pub(crate) async fn execute(site: &Site, request: Request, giver: &Giver) -> Out
             }))
         }
         Request::Crls => Ok(json!({
-            "crl_pem": site.crls_pem().concat(),
-            "root_pem": site.root_pem()?,
+            "crl_pem": site.trust.crls_pem().concat(),
+            "root_pem": site.trust.root_pem()?,
         })),
     }
 }
@@ -456,8 +462,8 @@ async fn code(
         "root_fingerprint": pki::cert::fingerprint_sha256(
             &pki::cert::to_der(site.registry.root()).or_hint("root", "report this")?,
         ),
-        "root_pem": site.root_pem()?,
-        "authorities_pem": site.authorities_pem()?,
+        "root_pem": site.trust.root_pem()?,
+        "authorities_pem": site.trust.authorities_pem()?,
         "recipients_pem": site.credentials.recipients_pem(&site.registry, now)?,
     }))
 }

@@ -3,15 +3,15 @@
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use centre::IndexError;
-use directory::DirectoryError;
-use registry::RegistryError;
+use centre::{Centre, IndexError};
+use directory::{Directory, DirectoryError};
+use registry::{Registry, RegistryError};
 use time::OffsetDateTime;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use crate::failure::{Failure, Outcome};
-use crate::site::{INDEX_CHANGED, Site};
+use crate::site::INDEX_CHANGED;
 
 /// Time between two looks, each of which costs two short transactions. Our choice: what was changed decides of something for
 /// that long at most.
@@ -42,63 +42,74 @@ pub(crate) fn is_foreign(error: &RegistryError) -> bool {
     }
 }
 
-/// Looks until a stop is asked for.
-pub(crate) async fn watch(site: Site, stop: CancellationToken) -> Outcome {
-    let mut tick = tokio::time::interval(EVERY);
-    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut whole = tokio::time::interval(WHOLE);
-    // A start has just read them.
-    whole.reset();
-    let (mut registry, mut directory) = (Looks::default(), Looks::default());
-    let (mut registry_whole, mut directory_whole) = (Looks::default(), Looks::default());
-    let in_directory = |error: &DirectoryError| matches!(error, DirectoryError::Store(error) if error.is_foreign());
-    loop {
-        let is_whole = tokio::select! {
-            _ = tick.tick() => false,
-            _ = whole.tick() => true,
-            () = stop.cancelled() => return Ok(()),
-        };
+/// Watches the registry's database until a stop is asked for.
+pub(crate) async fn watch_registry(registry: Registry, stop: CancellationToken) -> Outcome {
+    let (mut ticks, mut part, mut whole) = (Ticks::new(stop), Looks::default(), Looks::default());
+    while let Some(is_whole) = ticks.next().await {
         let now = OffsetDateTime::now_utc();
-        registry
-            .look(site.registry.check_alone(now), is_foreign)
-            .await?;
-        directory
-            .look(site.directory.check_alone(now), in_directory)
-            .await?;
+        part.look(registry.check_alone(now), is_foreign).await?;
         // A reading that failed is done again soon.
-        if is_whole || registry_whole.is_failing() {
-            registry_whole
-                .look(site.registry.check_file(), is_foreign)
-                .await?;
-        }
-        if is_whole || directory_whole.is_failing() {
-            directory_whole
-                .look(site.directory.check_file(), in_directory)
-                .await?;
+        if is_whole || whole.is_failing() {
+            whole.look(registry.check_file(), is_foreign).await?;
         }
     }
+    Ok(())
 }
 
-/// Looks at the index until a stop is asked for. Reading all of it takes minutes where there are a million violations, and must
-/// not keep the other databases from being looked at.
-pub(crate) async fn watch_index(site: Site, stop: CancellationToken) -> Outcome {
-    let mut tick = tokio::time::interval(EVERY);
-    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut whole = tokio::time::interval(WHOLE);
-    whole.reset();
+/// Watches the directory's database until a stop is asked for.
+pub(crate) async fn watch_directory(directory: Directory, stop: CancellationToken) -> Outcome {
+    let is_foreign = |error: &DirectoryError| matches!(error, DirectoryError::Store(error) if error.is_foreign());
+    let (mut ticks, mut part, mut whole) = (Ticks::new(stop), Looks::default(), Looks::default());
+    while let Some(is_whole) = ticks.next().await {
+        let now = OffsetDateTime::now_utc();
+        part.look(directory.check_alone(now), is_foreign).await?;
+        if is_whole || whole.is_failing() {
+            whole.look(directory.check_file(), is_foreign).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Watches the index until a stop is asked for. Reading all of it takes minutes where there are a million violations, and must
+/// not keep the other databases from being watched.
+pub(crate) async fn watch_index(centre: Centre, stop: CancellationToken) -> Outcome {
+    let mut ticks = Ticks::new(stop);
     let (mut index, mut index_whole) = (Looks::of_index(), Looks::of_index());
-    loop {
-        let is_whole = tokio::select! {
-            _ = tick.tick() => false,
-            _ = whole.tick() => true,
-            () = stop.cancelled() => return Ok(()),
-        };
-        let guard = site.centre.index();
+    while let Some(is_whole) = ticks.next().await {
+        let guard = centre.index();
         index.look(guard.look(), IndexError::is_foreign).await?;
         if is_whole || index_whole.is_failing() {
             index_whole
                 .look_long(guard.look_whole(), IndexError::is_foreign)
                 .await?;
+        }
+    }
+    Ok(())
+}
+
+/// The times of looks at one database.
+struct Ticks {
+    part: Interval,
+    whole: Interval,
+    stop: CancellationToken,
+}
+
+impl Ticks {
+    fn new(stop: CancellationToken) -> Self {
+        let mut part = tokio::time::interval(EVERY);
+        part.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut whole = tokio::time::interval(WHOLE);
+        // A start has just read all rows.
+        whole.reset();
+        Self { part, whole, stop }
+    }
+
+    /// Waits for the next look; says whether it is at all rows. `None`: a stop is asked for.
+    async fn next(&mut self) -> Option<bool> {
+        tokio::select! {
+            _ = self.part.tick() => Some(false),
+            _ = self.whole.tick() => Some(true),
+            () = self.stop.cancelled() => None,
         }
     }
 }

@@ -30,8 +30,8 @@ const STALLED: Duration = Duration::from_secs(30);
 pub(crate) fn context(site: &Site) -> Outcome<ExportContext> {
     let audit = site.audit.clone();
     Ok(ExportContext {
-        root_pem: site.root_pem()?,
-        crls_pem: site.crls_pem(),
+        root_pem: site.trust.root_pem()?,
+        crls_pem: site.trust.crls_pem(),
         prove: Box::new(move |indices| prove(&audit, indices)),
     })
 }

@@ -19,7 +19,6 @@ use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
 use crate::failure::{Failure, OrHint as _, Outcome};
-use crate::site::Site;
 
 /// How often it is written while the log grows.
 const EVERY: Duration = Duration::from_secs(1);
@@ -306,7 +305,7 @@ fn write_as(purpose: &str, data: &Path, audit: &SharedLog) -> Outcome {
 }
 
 /// Writes it down while the site runs, whenever the log has grown.
-pub(crate) async fn follow(site: Site, stop: CancellationToken) -> Outcome {
+pub(crate) async fn follow(data: PathBuf, audit: SharedLog, stop: CancellationToken) -> Outcome {
     let mut tick = tokio::time::interval(EVERY);
     let mut written = 0;
     let mut failed = false;
@@ -315,13 +314,13 @@ pub(crate) async fn follow(site: Site, stop: CancellationToken) -> Outcome {
             _ = tick.tick() => false,
             () = stop.cancelled() => true,
         };
-        let own = site.clone();
+        let (data, audit) = (data.clone(), audit.clone());
         let done = tokio::task::spawn_blocking(move || {
-            let size = own.audit.view().map_or(0, |view| view.size());
+            let size = audit.view().map_or(0, |view| view.size());
             if size == written {
                 return Ok(size);
             }
-            write(&own.data, &own.audit).map(|()| size)
+            write(&data, &audit).map(|()| size)
         });
         match done.await {
             Ok(Ok(size)) => (written, failed) = (size, false),

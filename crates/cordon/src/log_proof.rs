@@ -10,10 +10,9 @@ use axum::{Json, Router};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::StatusCode;
+use pool::Pool;
 use serde::Deserialize;
 use serde_json::json;
-
-use crate::site::Site;
 
 /// Most sizes in one question: the one that a camera has proved, and the newest that it has seen.
 const MAX_SIZES: usize = 2;
@@ -32,14 +31,17 @@ struct Known {
 }
 
 /// `GET /intake/v1/log?from=SIZE,SIZE`: the checkpoint with a consistency proof (RFC 9162) from each size.
-/// For whoever passed the listener; hashes say nothing about events.
-pub(crate) fn router(site: &Site) -> Router {
+/// For each client of the listener; hashes say nothing about events.
+pub(crate) fn router(audit: &SharedLog, pool: &Pool) -> Router {
     Router::new()
         .route("/intake/v1/log", get(answer))
-        .with_state(site.clone())
+        .with_state((audit.clone(), pool.clone()))
 }
 
-async fn answer(State(site): State<Site>, Query(known): Query<Known>) -> Response {
+async fn answer(
+    State((audit, pool)): State<(SharedLog, Pool)>,
+    Query(known): Query<Known>,
+) -> Response {
     let sizes = known.from.split(',').filter(|size| !size.is_empty());
     let sizes: Result<Vec<u64>, _> = sizes.map(str::parse).collect();
     let Some(sizes) = sizes.ok().filter(|sizes| sizes.len() <= MAX_SIZES) else {
@@ -49,8 +51,7 @@ async fn answer(State(site): State<Site>, Query(known): Query<Known>) -> Respons
         )
             .into_response();
     };
-    let audit = site.audit.clone();
-    let proved = site.audit_pool.run(move || prove(&audit, &sizes)).await;
+    let proved = pool.run(move || prove(&audit, &sizes)).await;
     match proved {
         Ok(Ok(value)) => Json(value).into_response(),
         Ok(Err(error)) => failed(&error),

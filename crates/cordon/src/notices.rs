@@ -20,6 +20,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 use registry::NumberedChange;
+use service_kit::{Place, Task};
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
@@ -88,15 +89,46 @@ impl Metrics {
     }
 }
 
-/// Tells people of changes until `stop`. `portal` is the address of the portal, with a slash at its end.
+/// Tells people of changes by mail.
 pub(crate) struct Notices {
-    pub(crate) site: Site,
-    pub(crate) relay: Relay,
-    pub(crate) portal: String,
+    site: Site,
+    portal: Arc<Place>,
     pub(crate) metrics: Metrics,
 }
 
 impl Notices {
+    /// Mails of changes in the registry of `site`, with links to the portal at this place.
+    pub(crate) fn new(site: &Site, portal: Arc<Place>) -> Self {
+        Self {
+            site: site.clone(),
+            portal,
+            metrics: Metrics::default(),
+        }
+    }
+
+    /// The task that sends mails until `stop`; none where no relay is configured.
+    pub(crate) fn task(&self, stop: CancellationToken) -> Outcome<Option<Task>> {
+        let relay = Relay::open(&self.site.config.mail)?;
+        Ok(relay.map(|relay| {
+            let sender = Sender {
+                site: self.site.clone(),
+                relay,
+                portal: Arc::clone(&self.portal),
+                metrics: self.metrics.clone(),
+            };
+            Task::new("notices", sender.run(stop))
+        }))
+    }
+}
+
+struct Sender {
+    site: Site,
+    relay: Relay,
+    portal: Arc<Place>,
+    metrics: Metrics,
+}
+
+impl Sender {
     pub(crate) async fn run(self, stop: CancellationToken) -> Outcome {
         let mut tick = tokio::time::interval(EVERY);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -172,7 +204,7 @@ impl Notices {
             from: self.relay.from(),
             to,
             lines: &lines,
-            portal: &self.portal,
+            portal: &self.site.portal_url(self.portal.address()),
             at: now,
         };
         let failed = |error: String| {

@@ -69,8 +69,8 @@ pub(crate) async fn issue(
     Ok(json!({
         "serial": issued.serial,
         "chain_pem": chain.to_pem().or_hint("cannot write the certificate", "report this")?,
-        "root_pem": site.root_pem()?,
-        "devices_ca_pem": site.authorities_of_kind_pem(CaKind::Devices)?,
+        "root_pem": site.trust.root_pem()?,
+        "devices_ca_pem": site.trust.authorities_of_kind_pem(CaKind::Devices)?,
     }))
 }
 

@@ -184,7 +184,7 @@ async fn show(site: &Site, id: &str) -> Outcome<Value> {
         "history": record.history,
         "csr_hex": record.csr.map(hex::encode),
         "certificates_pem": certificates.collect::<Outcome<Vec<String>>>()?,
-        "root_pem": site.root_pem()?,
-        "authorities_pem": site.authorities_pem()?,
+        "root_pem": site.trust.root_pem()?,
+        "authorities_pem": site.trust.authorities_pem()?,
     }))
 }

@@ -1,17 +1,20 @@
 //! What has an end date is renewed while the site runs, and what is near its end says so.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pki::cert::Certificate;
 use pki::profile::CaKind;
-use registry::{AuthorityId, AuthorityRecord, AuthorityState, CrlName};
+use registry::{AuthorityId, AuthorityRecord, AuthorityState, CrlName, Registry};
+use service_kit::Health;
+use store::ClockFloor;
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
+use crate::credentials::Credentials;
 use crate::failure::Outcome;
 use crate::keys::validity;
-use crate::site::Site;
 
 /// Interval between looks at the clock. Nothing is done, and nothing read from the disk, unless something
 /// is due; a revocation of the site's own certificates takes effect that soon.
@@ -28,7 +31,12 @@ const ROOT_LIST_WARNING: time::Duration = time::Duration::days(60);
 const AUTHORITY_WARNING: time::Duration = time::Duration::days(730);
 
 /// Renews certificates and revocation lists until `stop`.
-pub(crate) async fn run(site: Site, stop: CancellationToken) -> Outcome {
+pub(crate) async fn run(
+    registry: Registry,
+    credentials: Arc<Credentials>,
+    clock: ClockFloor,
+    stop: CancellationToken,
+) -> Outcome {
     let mut tick = tokio::time::interval(TICK);
     // After a suspend of the machine one look is enough.
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -45,10 +53,10 @@ pub(crate) async fn run(site: Site, stop: CancellationToken) -> Outcome {
         paused_until = None;
         let now = OffsetDateTime::now_utc();
         // Nothing can be issued by a clock that went back, and a failure's pause would last beyond its correction.
-        if site.clock.check(now).is_err() {
+        if clock.check(now).is_err() {
             continue;
         }
-        match site.credentials.renew(&site.registry, now).await {
+        match credentials.renew(&registry, now).await {
             Ok(renewed) => {
                 for name in &renewed {
                     tracing::info!(certificate = name.as_str(), "certificate renewed");
@@ -66,42 +74,45 @@ pub(crate) async fn run(site: Site, stop: CancellationToken) -> Outcome {
                 paused_until = Some(Instant::now() + PAUSE);
             }
         }
-        if let Err(error) = site.registry.alert_overdue(now).await {
+        if let Err(error) = registry.alert_overdue(now).await {
             tracing::error!(%error, "overdue approvals cannot be looked up; trying again");
             paused_until = Some(Instant::now() + PAUSE);
         }
-        site.credentials.staple(&site.registry, now).await;
-        if let Err(error) = site.registry.refresh_crls(now).await {
+        credentials.staple(&registry, now).await;
+        if let Err(error) = registry.refresh_crls(now).await {
             tracing::error!(%error, "revocation lists could not be renewed; trying again");
             paused_until = Some(Instant::now() + PAUSE);
         }
         if std::mem::take(&mut renewed_own) {
-            site.credentials.announce_renewal();
+            credentials.announce_renewal();
         }
     }
 }
 
 /// Name and last instant of everything that has an end date.
-pub(crate) fn ends(site: &Site, now: OffsetDateTime) -> Vec<(String, OffsetDateTime)> {
-    // Those that are over end unnoticed: all that they issued has expired.
-    ends_with(site, now, |record| record.is_needed)
+pub(crate) fn ends(
+    registry: &Registry,
+    credentials: &Credentials,
+    now: OffsetDateTime,
+) -> Vec<(String, OffsetDateTime)> {
+    // A generation that has ended counts no more: all that it issued has expired.
+    ends_with(registry, credentials, now, |record| record.is_needed)
 }
 
 /// The same, with those authorities alone that `count`.
 fn ends_with(
-    site: &Site,
+    registry: &Registry,
+    credentials: &Credentials,
     now: OffsetDateTime,
     count: impl Fn(&AuthorityRecord) -> bool,
 ) -> Vec<(String, OffsetDateTime)> {
     let end = |certificate: &Certificate| validity(certificate).1;
-    let mut all: Vec<(String, OffsetDateTime)> = site
-        .credentials
-        .certificates()
-        .iter()
-        .map(|(name, certificate)| (name.clone(), end(certificate)))
+    let own = credentials.certificates().into_iter();
+    let mut all: Vec<(String, OffsetDateTime)> = own
+        .map(|(name, certificate)| (name, end(&certificate)))
         .collect();
-    all.push(("root-ca".to_owned(), end(site.registry.root())));
-    let authorities = site.registry.authority_records(now).into_iter();
+    all.push(("root-ca".to_owned(), end(registry.root())));
+    let authorities = registry.authority_records(now).into_iter();
     let authorities = authorities.filter(count);
     all.extend(authorities.map(|record| (format!("{}-ca", record.id), record.validity().1)));
     all
@@ -109,8 +120,8 @@ fn ends_with(
 
 /// When each revocation list ends. The hundreds of shards of an authority count as one list, which ends with the first of
 /// them; so do their delta lists.
-pub(crate) fn list_ends(site: &Site, now: OffsetDateTime) -> Vec<(String, OffsetDateTime)> {
-    first_ends(site.registry.crl_ends(now))
+pub(crate) fn list_ends(registry: &Registry, now: OffsetDateTime) -> Vec<(String, OffsetDateTime)> {
+    first_ends(registry.crl_ends(now))
 }
 
 fn first_ends(lists: Vec<(CrlName, OffsetDateTime)>) -> Vec<(String, OffsetDateTime)> {
@@ -127,29 +138,20 @@ fn first_ends(lists: Vec<(CrlName, OffsetDateTime)>) -> Vec<(String, OffsetDateT
     ends.into_iter().collect()
 }
 
-/// Problems now, and those to come.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Health {
-    /// Things that have ended, or end so soon that renewing must have failed.
-    pub(crate) problems: Vec<String>,
-    /// Things that a person has time for.
-    pub(crate) warnings: Vec<String>,
-}
-
-/// Assesses the site's end dates at `now`.
-pub(crate) fn health(site: &Site, now: OffsetDateTime) -> Health {
-    // What one that issues no more has issued ends with it, as it was meant to.
+/// Assesses authorities, certificates, lists and profiles at `now`.
+pub(crate) fn health(
+    registry: &Registry,
+    credentials: &Credentials,
+    lifetimes: &registry::Lifetimes,
+    now: OffsetDateTime,
+) -> Health {
+    // The certificates of an authority that issues no more end with it, as they were meant to.
     let issues = |record: &AuthorityRecord| record.state == AuthorityState::Issuing;
-    let ends = ends_with(site, now, issues);
-    let mut health = assess(&ends, &list_ends(site, now), now);
-    let lifetimes = crate::site::registry_settings(&site.config).lifetimes;
-    assess_authorities(
-        &site.registry.authority_records(now),
-        &lifetimes,
-        now,
-        &mut health,
-    );
-    for one in site.registry.unusable_authorities() {
+    let ends = ends_with(registry, credentials, now, issues);
+    let mut health = assess(&ends, &list_ends(registry, now), now);
+    let records = registry.authority_records(now);
+    assess_authorities(&records, lifetimes, now, &mut health);
+    for one in registry.unusable_authorities() {
         let what = format!("the {} authority is not used: {}", one.id, one.reason);
         match one.state {
             // Nobody can check what it issued.
@@ -157,7 +159,7 @@ pub(crate) fn health(site: &Site, now: OffsetDateTime) -> Health {
             _ => health.warnings.push(what),
         }
     }
-    for profile in site.registry.profiles() {
+    for profile in registry.profiles() {
         if let Some(why) = &profile.waits {
             let name = &profile.name;
             health.warnings.push(format!(
@@ -165,21 +167,11 @@ pub(crate) fn health(site: &Site, now: OffsetDateTime) -> Health {
             ));
         }
     }
-    if let Err(behind) = site.clock.check(now) {
-        health.problems.push(behind.to_string());
-    }
-    health.problems.extend(site.centre.scrub().problems(now));
-    let overdue = site.registry.overdue_last_counted();
+    let overdue = registry.overdue_last_counted();
     if overdue > 0 {
         let warning = format!("{overdue} emergencies were not approved by a second person in time");
         health.warnings.push(warning);
     }
-    let accelerator = site.accelerator.status();
-    let unused = accelerator.and_then(|status| status.warning());
-    health.warnings.extend(unused);
-    let room = centre::DiskRoom::of(&site.data, site.config.intake.reserved_bytes);
-    assess_disk(room, &mut health);
-    crate::silence::assess(&site.centre.intake().known_silent_journals(), &mut health);
     health
 }
 
@@ -283,26 +275,6 @@ fn shortened(
     })
 }
 
-fn assess_disk(room: std::io::Result<centre::DiskRoom>, health: &mut Health) {
-    match room {
-        Ok(room) if room.for_uploads == 0 => {
-            health
-                .problems
-                .push("the disk is full: cameras' uploads are refused".to_owned());
-        }
-        Ok(room) if room.for_uploads < room.reserve => {
-            let mebibytes = room.for_uploads >> 20;
-            health.warnings.push(format!(
-                "the disk is nearly full: room for {mebibytes} MiB of uploads"
-            ));
-        }
-        Ok(_) => {}
-        Err(error) => health
-            .problems
-            .push(format!("the disk does not say what is free: {error}")),
-    }
-}
-
 fn assess(
     certificates: &[(String, OffsetDateTime)],
     lists: &[(String, OffsetDateTime)],
@@ -375,32 +347,6 @@ mod tests {
         assert!(text.contains("request-authorities --new devices"), "{text}");
         let text = warning(id.next(), 729).unwrap();
         assert!(text.contains("activate-authority devices-g2"), "{text}");
-    }
-
-    #[test]
-    fn a_full_disk_is_a_problem_and_a_nearly_full_one_a_warning() {
-        let reserve = 1 << 30;
-        for (for_uploads, problems, warnings) in [
-            (reserve * 2, 0, 0),
-            (reserve, 0, 0),
-            (reserve - 1, 0, 1),
-            (1, 0, 1),
-            (0, 1, 0),
-        ] {
-            let mut health = Health::default();
-            assess_disk(
-                Ok(centre::DiskRoom {
-                    for_uploads,
-                    reserve,
-                }),
-                &mut health,
-            );
-            let found = (health.problems.len(), health.warnings.len());
-            assert_eq!(found, (problems, warnings), "{for_uploads}");
-        }
-        let mut health = Health::default();
-        assess_disk(Err(std::io::Error::other("gone")), &mut health);
-        assert_eq!(health.problems.len(), 1);
     }
 
     #[test]

@@ -3,22 +3,22 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use centre::SilentJournal;
+use centre::{Centre, SilentJournal};
 use pki::profile::CaKind;
+use registry::Registry;
+use service_kit::Health;
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
 use crate::failure::{OrHint as _, Outcome};
-use crate::renewal::Health;
-use crate::site::Site;
 
 /// Interval between two looks.
 const EVERY: Duration = Duration::from_mins(1);
 
 /// Looks until `stop`.
-pub(crate) async fn follow(site: Site, stop: CancellationToken) -> Outcome {
+pub(crate) async fn follow(silence: Silence, stop: CancellationToken) -> Outcome {
     loop {
-        if let Err(failure) = look(&site, OffsetDateTime::now_utc()).await {
+        if let Err(failure) = silence.look(OffsetDateTime::now_utc()).await {
             let error = failure.message();
             tracing::error!(error, "silent journals are not known");
         }
@@ -29,23 +29,33 @@ pub(crate) async fn follow(site: Site, stop: CancellationToken) -> Outcome {
     }
 }
 
-/// Looks once. Devices that the site refuses are silent by right.
-pub(crate) async fn look(site: &Site, now: OffsetDateTime) -> Outcome {
-    const HINT: &str = "check the disk; see the log";
-    let hours = site.config.intake.journal_silence_hours;
-    let before = now.saturating_sub(time::Duration::hours(i64::from(hours)));
-    let intake = site.centre.intake();
-    let mut silent = intake
-        .silent_journals(before)
-        .await
-        .or_hint("the index", HINT)?;
-    if !silent.is_empty() {
-        let refused = site.registry.refused_holders(CaKind::Devices).await;
-        let refused: HashSet<String> = refused.or_hint("the registry", HINT)?.into_iter().collect();
-        silent.retain(|one| one.camera().is_none_or(|camera| !refused.contains(camera)));
+/// Whose journals are looked at.
+pub(crate) struct Silence {
+    pub(crate) centre: Centre,
+    pub(crate) registry: Registry,
+    /// Hours without a record after which a journal counts as silent.
+    pub(crate) hours: u16,
+}
+
+impl Silence {
+    /// Looks once. The site refuses some devices: nobody expects journals of them.
+    pub(crate) async fn look(&self, now: OffsetDateTime) -> Outcome {
+        const HINT: &str = "check the disk; see the log";
+        let before = now.saturating_sub(time::Duration::hours(i64::from(self.hours)));
+        let intake = self.centre.intake();
+        let mut silent = intake
+            .silent_journals(before)
+            .await
+            .or_hint("the index", HINT)?;
+        if !silent.is_empty() {
+            let refused = self.registry.refused_holders(CaKind::Devices).await;
+            let refused: HashSet<String> =
+                refused.or_hint("the registry", HINT)?.into_iter().collect();
+            silent.retain(|one| one.camera().is_none_or(|camera| !refused.contains(camera)));
+        }
+        let recorded = intake.record_silence(silent, now).await;
+        recorded.or_hint("silent journals", HINT)
     }
-    let recorded = intake.record_silence(silent, now).await;
-    recorded.or_hint("silent journals", HINT)
 }
 
 /// Adds what the last look found: a camera that is merely away needs no one at once.

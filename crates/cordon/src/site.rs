@@ -14,6 +14,7 @@
 pub(crate) mod files;
 mod opening;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,9 +26,8 @@ use centre::Centre;
 use directory::Directory;
 use error_report::Report;
 use pki::key::{KeyAlgorithm, Passphrase};
-use pki::profile::CaKind;
 use pool::Pool;
-use registry::{AuthorityId, AuthorityRecord, CrlName, Registry};
+use registry::{AuthorityId, Registry};
 use store::ClockFloor;
 use time::OffsetDateTime;
 
@@ -37,7 +37,7 @@ use crate::credentials::Credentials;
 use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::keys::log_key;
 use crate::last_checkpoint;
-use crate::trust_bundle::Bundles;
+use crate::trust_state::TrustState;
 
 /// What to do about an index that is another file, or has another schema. The index is a cache: nothing of evidence is lost.
 pub(crate) const INDEX_CHANGED: &str = "keep centre.sqlite for an examination, find out what else writes to the data folder, and make the index again \
@@ -54,7 +54,7 @@ pub(crate) struct Site {
     pub(crate) centre: Centre,
     /// The site's own certificates.
     pub(crate) credentials: Arc<Credentials>,
-    pub(crate) bundles: Arc<Bundles>,
+    pub(crate) trust: TrustState,
     pub(crate) portal_audit: Arc<dyn AuditSink>,
     /// Threads for events about people.
     pub(crate) audit_pool: Pool,
@@ -62,6 +62,13 @@ pub(crate) struct Site {
     pub(crate) clock: ClockFloor,
     /// Engines for media and signatures.
     pub(crate) accelerator: Accelerator,
+}
+
+/// The disk of the data folder, and the bytes on it that uploads must leave free.
+#[derive(Clone)]
+pub(crate) struct Disk {
+    pub(crate) data: PathBuf,
+    pub(crate) reserved: u64,
 }
 
 impl Site {
@@ -78,84 +85,24 @@ impl Site {
         }
     }
 
+    /// The portal's address for people, when it listens at `portal`.
+    pub(crate) fn portal_url(&self, portal: SocketAddr) -> String {
+        let name = self.config.site.names.first();
+        let name = name.map_or("localhost", String::as_str);
+        format!("https://{name}:{}/", portal.port())
+    }
+
+    /// The disk of the data folder.
+    pub(crate) fn disk(&self) -> Disk {
+        Disk {
+            data: self.data.clone(),
+            reserved: self.config.intake.reserved_bytes,
+        }
+    }
+
     /// Where commands reach the running site.
     pub(crate) fn control_socket(data: &Path) -> PathBuf {
         data.join("control.sock")
-    }
-
-    /// The current revocation lists for cameras and services, in PEM. A custody package holds no
-    /// person's certificate, hence nothing that the users' list could be checked with.
-    pub(crate) fn crls_pem(&self) -> Vec<String> {
-        // Those of generations that are over, too: old signatures are checked against them.
-        let records = self.registry.authority_records(OffsetDateTime::now_utc());
-        let issuing = records.iter().map(|record| record.id);
-        let issuing = issuing.filter(|id| id.kind() != CaKind::Users);
-        std::iter::once(CrlName::Root)
-            .chain(issuing.map(CrlName::Issuing))
-            .filter_map(|name| self.registry.crl(name))
-            .filter_map(|der| {
-                der::pem::encode_string("X509 CRL", der::pem::LineEnding::LF, &der).ok()
-            })
-            .collect()
-    }
-
-    /// The lists of those whose certificates a camera meets: the root's, and those of the services that it is told of. The
-    /// devices' would grow with the fleet.
-    pub(crate) fn lists_for_cameras(&self) -> Vec<Arc<[u8]>> {
-        let now = OffsetDateTime::now_utc();
-        let of_services = self.registry.told_to_cameras(CaKind::Services, now);
-        let of_services = of_services.iter().map(|one| CrlName::Issuing(one.id));
-        std::iter::once(CrlName::Root)
-            .chain(of_services)
-            .filter_map(|name| self.registry.crl(name))
-            .collect()
-    }
-
-    /// The generations of a kind of which somebody needs anything.
-    pub(crate) fn authorities_of_kind(&self, kind: CaKind) -> Vec<AuthorityRecord> {
-        let records = self.registry.authority_records(OffsetDateTime::now_utc());
-        let of_kind = records.into_iter();
-        of_kind
-            .filter(|record| record.is_needed && record.id.kind() == kind)
-            .collect()
-    }
-
-    /// The issuing authorities, in PEM.
-    pub(crate) fn authorities_pem(&self) -> Outcome<String> {
-        let authorities = self.registry.authorities();
-        let pem = authorities
-            .iter()
-            .skip(1)
-            .map(pki::cert::to_pem)
-            .collect::<Result<String, _>>();
-        pem.or_hint("cannot write the authorities", "check the folder pki")
-    }
-
-    /// All generations of an issuing authority, in PEM.
-    pub(crate) fn authorities_of_kind_pem(&self, kind: CaKind) -> Outcome<String> {
-        let of_kind = self.authorities_of_kind(kind);
-        let pem = of_kind
-            .iter()
-            .map(|one| pki::cert::to_pem(&one.certificate));
-        let pem = pem.collect::<Result<String, _>>();
-        pem.or_hint("cannot write an authority", "check the folder pki")
-    }
-
-    /// The authority that issued a certificate, in PEM.
-    pub(crate) fn issuer_pem(&self, issued: &registry::IssuedRecord) -> Outcome<String> {
-        const HINT: &str = "check the folder pki";
-        let id = issued.issuer().or_hint("an authority", HINT)?;
-        let records = self.registry.authority_records(OffsetDateTime::now_utc());
-        let issuer = records.iter().find(|record| record.id == id);
-        let pem = issuer.map(|record| pki::cert::to_pem(&record.certificate));
-        let pem = pem.transpose().or_hint("cannot write an authority", HINT)?;
-        Ok(pem.unwrap_or_default())
-    }
-
-    /// The root certificate, in PEM.
-    pub(crate) fn root_pem(&self) -> Outcome<String> {
-        pki::cert::to_pem(self.registry.root())
-            .or_hint("cannot write the root", "check pki/root.pem")
     }
 }
 

@@ -17,14 +17,13 @@ use evidence::bundle::{self, TrustBundle};
 use evidence::digest::Sha256Digest;
 use http::header::{CONTENT_TYPE, ETAG, IF_NONE_MATCH};
 use http::{HeaderMap, StatusCode};
-use pki::profile::CaKind;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use tokio::sync::Mutex;
 
 use crate::failure::{OrHint as _, Outcome};
 use crate::keys::KeyPair;
-use crate::site::Site;
+use crate::trust_state::TrustState;
 
 const HINT: &str = "check the folder keys and the room on its disk";
 
@@ -75,11 +74,15 @@ impl Bundles {
         })
     }
 
-    /// The site's bundle and its number.
-    pub(crate) async fn current(&self, site: &Site, now: OffsetDateTime) -> Outcome<(u64, Bytes)> {
-        let signer = site.credentials.bundle_signer();
+    /// The bundle with this content and its number, signed by `signer`.
+    pub(crate) async fn current(
+        &self,
+        content: Content,
+        signer: KeyPair,
+        now: OffsetDateTime,
+    ) -> Outcome<(u64, Bytes)> {
         let fingerprint = signer.chain.leaf_fingerprint();
-        let mut bundle = content(site, now)?;
+        let mut bundle = content.unsigned(now)?;
         let content = bundle
             .content_sha256()
             .or_hint("trust bundle", "report this")?;
@@ -128,42 +131,46 @@ async fn sign(bundle: TrustBundle, signer: KeyPair) -> Outcome<Bytes> {
     Ok(signed.or_hint("cannot sign the trust bundle", HINT)?.into())
 }
 
-fn content(site: &Site, now: OffsetDateTime) -> Outcome<TrustBundle> {
-    const REPORT: &str = "report this";
-    let encode = |certificates: &[pki::Certificate]| {
-        certificates
-            .iter()
-            .map(bundle::encoded)
-            .collect::<Result<Vec<String>, _>>()
-    };
-    let recipients = site.credentials.recipients(&site.registry, now);
-    // Those that are about to issue, too: a camera knows them before it meets their certificates.
-    let issuing = CaKind::ALL.into_iter();
-    let issuing = issuing.flat_map(|kind| site.registry.told_to_cameras(kind, now));
-    let issuing: Vec<pki::Certificate> = issuing.map(|record| record.certificate).collect();
-    let lists = site.lists_for_cameras();
-    let lists = lists.iter().map(|der| bundle::encoded_list(der));
-    Ok(TrustBundle {
-        schema: bundle::SCHEMA.to_owned(),
-        version: 1,
-        issued_at: now.replace_nanosecond(0).unwrap_or(now),
-        recipients: encode(&recipients).or_hint("trust bundle", REPORT)?,
-        authorities: encode(&issuing).or_hint("trust bundle", REPORT)?,
-        lists: lists.collect(),
-        log_key: site.audit.verifier().to_string(),
-    })
+/// What cameras learn of their site.
+pub(crate) struct Content {
+    pub(crate) recipients: Vec<pki::Certificate>,
+    pub(crate) authorities: Vec<pki::Certificate>,
+    /// Revocation lists in DER.
+    pub(crate) lists: Vec<Arc<[u8]>>,
+    /// The key with which checkpoints of the audit log are verified.
+    pub(crate) log_key: String,
 }
 
-/// `GET /intake/v1/trust`, for whoever passed the listener: nothing in it is secret.
-pub(crate) fn router(site: &Site) -> Router {
+impl Content {
+    fn unsigned(self, now: OffsetDateTime) -> Outcome<TrustBundle> {
+        let encode = |certificates: &[pki::Certificate]| {
+            let encoded = certificates.iter().map(bundle::encoded);
+            let encoded: Result<Vec<String>, _> = encoded.collect();
+            encoded.or_hint("cannot encode the trust bundle", HINT)
+        };
+        let lists = self.lists.iter().map(|der| bundle::encoded_list(der));
+        Ok(TrustBundle {
+            schema: bundle::SCHEMA.to_owned(),
+            version: 1,
+            issued_at: now.replace_nanosecond(0).unwrap_or(now),
+            recipients: encode(&self.recipients)?,
+            authorities: encode(&self.authorities)?,
+            lists: lists.collect(),
+            log_key: self.log_key,
+        })
+    }
+}
+
+/// `GET /intake/v1/trust`, for each client of the listener: nothing in it is secret.
+pub(crate) fn router(trust: &TrustState) -> Router {
     Router::new()
         .route("/intake/v1/trust", get(answer))
-        .with_state(Arc::new(site.clone()))
+        .with_state(trust.clone())
 }
 
-async fn answer(State(site): State<Arc<Site>>, headers: HeaderMap) -> Response {
+async fn answer(State(trust): State<TrustState>, headers: HeaderMap) -> Response {
     let now = OffsetDateTime::now_utc();
-    let (version, message) = match site.bundles.current(&site, now).await {
+    let (version, message) = match trust.bundle(now).await {
         Ok(current) => current,
         Err(failure) => {
             tracing::error!("no trust bundle: {}", failure.message());

@@ -27,5 +27,5 @@ pub(crate) async fn run(args: &Up, json: bool) -> Outcome {
         running.metrics,
     );
     super::print(json, &value, &text)?;
-    running.until_stopped(&site).await
+    running.until_stopped().await
 }

@@ -71,7 +71,7 @@ pub(crate) async fn run(args: &Demo, json: bool) -> Outcome {
         Err(failure) => {
             tunnel.into_iter().for_each(Tunnel::end);
             running.stop_token().cancel();
-            let stopped = running.until_stopped(&site).await;
+            let stopped = running.until_stopped().await;
             return Err(failure).or_else(|failure: Failure| stopped.and(Err(failure)));
         }
     };
@@ -97,7 +97,7 @@ pub(crate) async fn run(args: &Demo, json: bool) -> Outcome {
     if args.once {
         running.stop_token().cancel();
     }
-    let outcome = running.until_stopped(&site).await;
+    let outcome = running.until_stopped().await;
     tunnel.into_iter().for_each(Tunnel::end);
     outcome
 }
@@ -209,10 +209,10 @@ impl DemoCamera {
                 "check the folder's rights",
             )?;
         }
-        write(&folder.join("root.pem"), site.root_pem()?.as_bytes())?;
+        write(&folder.join("root.pem"), site.trust.root_pem()?.as_bytes())?;
         write(
             &folder.join("authorities.pem"),
-            site.authorities_pem()?.as_bytes(),
+            site.trust.authorities_pem()?.as_bytes(),
         )?;
         write(
             &folder.join("recipients.pem"),

@@ -31,6 +31,7 @@ use crate::failure::{OrHint as _, Outcome};
 use crate::last_checkpoint;
 use crate::registration::subject_of;
 use crate::trust_bundle::Bundles;
+use crate::trust_state::TrustState;
 
 impl Site {
     /// Opens the site of `args` for a command, making it when the folder is empty.
@@ -121,7 +122,13 @@ impl Site {
             now,
         )
         .await?;
-        let bundles = Bundles::open(&folder)?;
+        let credentials = Arc::new(credentials);
+        let trust = TrustState::new(
+            registry.clone(),
+            Arc::clone(&credentials),
+            Bundles::open(&folder)?,
+            audit.verifier().to_string(),
+        );
 
         let access = CedarRules::shipped().or_hint("cannot load the access rules", "reinstall")?;
         let access: Arc<dyn PolicyDecisionPoint> = Arc::new(access);
@@ -174,8 +181,8 @@ impl Site {
             directory,
             access,
             centre,
-            credentials: Arc::new(credentials),
-            bundles: Arc::new(bundles),
+            credentials,
+            trust,
             portal_audit,
             audit_pool,
             clock,
