@@ -22,7 +22,6 @@ use std::path::{Path, PathBuf};
 use durable::{FileLock, SharedDisk};
 
 use crate::FILE_MODE;
-use crate::authenticator::Authenticator;
 use crate::hash::Hash;
 
 mod ahead;
@@ -30,12 +29,12 @@ pub mod merkle;
 pub mod note;
 mod recover;
 mod sweep;
-mod tiles;
+pub(crate) mod tiles;
 mod view;
 
 use ahead::Ahead;
 use merkle::{complete_root, empty_root, join_row, leaf_hash};
-use note::{LogKey, NoteError, VerifierKey};
+use note::{Checkpoint, LogKey, NoteError, VerifierKey};
 use tiles::{Row, TILE_WIDTH, push_entry};
 pub use view::View;
 
@@ -101,11 +100,28 @@ pub enum LogError {
     Stopped,
 }
 
+/// Where the signed checkpoints of a log come from.
+pub(crate) enum Signer {
+    /// This process signs them.
+    Own(Box<LogKey>),
+    /// The log is a copy: its writer elsewhere signs them.
+    Elsewhere(VerifierKey),
+}
+
+impl Signer {
+    fn verifier(&self) -> VerifierKey {
+        match self {
+            Self::Own(key) => key.verifier(),
+            Self::Elsewhere(key) => key.clone(),
+        }
+    }
+}
+
 /// The only writer of a log.
 pub struct Log {
     dir: PathBuf,
     disk: SharedDisk,
-    key: LogKey,
+    signer: Signer,
     _lock: FileLock,
     size: u64,
     /// The unfinished tile of each level, lowest first.
@@ -133,13 +149,17 @@ impl Log {
     }
 
     pub(crate) fn open_on(disk: SharedDisk, dir: &Path, key: LogKey) -> Result<Self, LogError> {
+        Self::open_as(disk, dir, Signer::Own(Box::new(key)))
+    }
+
+    pub(crate) fn open_as(disk: SharedDisk, dir: &Path, signer: Signer) -> Result<Self, LogError> {
         disk.create_dir_all(dir).map_err(at(dir))?;
         let lock = FileLock::take(&dir.join("lock"), FILE_MODE).map_err(at(dir))?;
         let lock = lock.ok_or_else(|| LogError::Locked(dir.to_owned()))?;
         let mut log = Self {
             dir: dir.to_owned(),
             disk,
-            key,
+            signer,
             _lock: lock,
             size: 0,
             edge: Vec::new(),
@@ -188,12 +208,7 @@ impl Log {
     /// The key that checks this log's checkpoints.
     #[must_use]
     pub fn verifier(&self) -> VerifierKey {
-        self.key.verifier()
-    }
-
-    /// Makes and checks authenticators for `purpose` under a key derived from the log's.
-    pub(crate) fn authenticator(&self, purpose: &str) -> Authenticator {
-        self.key.authenticator(purpose)
+        self.signer.verifier()
     }
 
     /// A view of the log as it is now; later appends do not disturb it.
@@ -228,6 +243,37 @@ impl Log {
         Ok(first)
     }
 
+    /// Appends entries under a checkpoint that was signed elsewhere; durable on return. `None`: they do not give its root, and the
+    /// tree is as it was.
+    pub(crate) fn append_signed(
+        &mut self,
+        note: &str,
+        checkpoint: &Checkpoint,
+        entries: &[Vec<u8>],
+    ) -> Result<Option<u64>, LogError> {
+        if self.stopped {
+            return Err(LogError::Stopped);
+        }
+        let longest = entries.iter().map(Vec::len).max().unwrap_or_default();
+        if longest > MAX_ENTRY_BYTES {
+            return Err(LogError::EntryTooLong(longest));
+        }
+        let before = (self.size, self.edge.clone(), self.bundle.clone());
+        let (mut tiles, mut highest) = (Vec::new(), 0);
+        for entry in entries {
+            highest = highest.max(self.push(entry, &mut tiles)?);
+        }
+        if self.root() != checkpoint.root {
+            (self.size, self.edge, self.bundle) = before;
+            return Ok(None);
+        }
+        tiles.extend(self.unfinished().filter(|tile| tile.level() <= highest));
+        self.stopped = true;
+        self.write_commit(note.to_owned(), entries, &tiles)?;
+        self.stopped = false;
+        Ok(Some(self.size))
+    }
+
     /// Syncs everything, so that the tiles need no write-ahead file.
     ///
     /// # Errors
@@ -253,12 +299,36 @@ impl Log {
         }
         // Only what changed: a file that readers may have open is never written twice.
         tiles.extend(self.unfinished().filter(|tile| tile.level() <= highest));
-        let checkpoint = self.key.checkpoint(self.size, &self.root());
+        let checkpoint = self.sign()?;
+        self.write_commit(checkpoint, batch, &tiles)
+    }
+
+    /// Signs the tree of the first `size` entries, which has this root. `None`: the log is a copy.
+    pub(crate) fn sign_at(&self, size: u64, root: &Hash) -> Option<String> {
+        match &self.signer {
+            Signer::Own(key) => Some(key.checkpoint(size, root)),
+            Signer::Elsewhere(_) => None,
+        }
+    }
+
+    /// Signs the tree as it is.
+    fn sign(&self) -> Result<String, LogError> {
+        let signed = self.sign_at(self.size, &self.root());
+        signed.ok_or(LogError::Stopped)
+    }
+
+    /// Makes `batch` durable, of which the tree has the entries already, and writes what changed.
+    fn write_commit<E: AsRef<[u8]>>(
+        &mut self,
+        checkpoint: String,
+        batch: &[E],
+        tiles: &[Tile],
+    ) -> Result<(), LogError> {
         // From here on it is durable, whatever becomes of the files.
         let ahead = self.ahead.as_mut().ok_or(LogError::Stopped)?;
         ahead.append(&*self.disk, &checkpoint, batch)?;
         let is_due = ahead.is_due();
-        for tile in &tiles {
+        for tile in tiles {
             self.write_tile(tile)?;
         }
         self.show(checkpoint)?;
@@ -468,7 +538,7 @@ struct Unsynced {
 }
 
 /// Names the file in an I/O error.
-fn at(path: &Path) -> impl FnOnce(io::Error) -> LogError + '_ {
+pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> LogError + '_ {
     |source| LogError::Io {
         path: path.to_owned(),
         source,

@@ -28,7 +28,8 @@ use crate::journal::{Journal, JournalError, Shipped};
 use crate::leaf::{Leaf, is_role_name};
 use crate::log::merkle::leaf_hash;
 use crate::log::note::{LogKey, VerifierKey};
-use crate::log::{Log, MAX_BATCH, View};
+use crate::log::{BUNDLE_ENTRIES, Log, MAX_BATCH, View};
+use crate::mirror::{Batch, MAX_MIRROR_BYTES};
 use crate::sink::{AuditError, AuditSink, Logged, Recorded};
 
 mod recover;
@@ -94,6 +95,7 @@ struct RoleBatch {
 
 struct Writer {
     log: Log,
+    authenticator: Authenticator,
     journals: BTreeMap<String, Role>,
     /// Size of the log when last all was well; what the journals note as shipped lies below.
     committed: u64,
@@ -128,6 +130,7 @@ impl SharedLog {
         let log = Log::open_on(disk.clone(), &dir.join("log"), key)?;
         let mut writer = Writer {
             log,
+            authenticator: authenticator.clone(),
             journals: BTreeMap::new(),
             committed: 0,
             broken: false,
@@ -211,6 +214,71 @@ impl SharedLog {
     /// As [`View::open`].
     pub fn view(&self) -> Result<View, AuditError> {
         Ok(View::open(&self.log_dir(), &self.inner.verifier)?)
+    }
+
+    /// Number of entries of the central log.
+    ///
+    /// # Errors
+    /// As [`View::open`].
+    pub fn size(&self) -> Result<u64, AuditError> {
+        Ok(self.view()?.size())
+    }
+
+    /// Entries from `first` on for a copy of the log elsewhere, with the signed checkpoint after the last of them: at most
+    /// [`MAX_BATCH`], and fewer where they are long. None where the log ends before `first`: the checkpoint is of the whole log.
+    ///
+    /// # Errors
+    /// As [`View::open`] and [`View::entry`].
+    pub fn batch(&self, first: u64) -> Result<Batch, AuditError> {
+        let view = self.view()?;
+        let mut entries = Vec::new();
+        let mut bytes = view.note().len() + 64;
+        for number in first / BUNDLE_ENTRIES..view.size().div_ceil(BUNDLE_ENTRIES) {
+            let indexes = number * BUNDLE_ENTRIES..;
+            let bundle = indexes.zip(view.bundle(number)?);
+            for (_, entry) in bundle.filter(|(index, _)| *index >= first) {
+                bytes += entry.len() + 2;
+                if entries.len() == MAX_BATCH || bytes > MAX_MIRROR_BYTES {
+                    return self.signed_batch(first, entries, &view);
+                }
+                entries.push(entry);
+            }
+        }
+        self.signed_batch(first, entries, &view)
+    }
+
+    fn signed_batch(
+        &self,
+        first: u64,
+        entries: Vec<Vec<u8>>,
+        view: &View,
+    ) -> Result<Batch, AuditError> {
+        let first = first.min(view.size());
+        let end = first + entries.len() as u64;
+        let note = match end == view.size() {
+            true => view.note().to_owned(),
+            false => self.signed_at(end, view)?,
+        };
+        Ok(Batch {
+            first,
+            note,
+            entries,
+        })
+    }
+
+    /// The signed checkpoint of the empty tree, with which a copy of the log begins.
+    ///
+    /// # Errors
+    /// As [`View::open`].
+    pub fn empty_checkpoint(&self) -> Result<String, AuditError> {
+        self.signed_at(0, &self.view()?)
+    }
+
+    /// Signs the checkpoint of an earlier size, whose tree `view` has.
+    fn signed_at(&self, size: u64, view: &View) -> Result<String, AuditError> {
+        let root = view.root_at(size)?;
+        let signed = lock(&self.inner.writer).log.sign_at(size, &root);
+        signed.ok_or(AuditError::Stopped)
     }
 
     /// The newest signed checkpoint, which has every event that was recorded; from memory.

@@ -12,6 +12,7 @@
 //! This crate does not record anything and does not interpret values: a state or a reason is text here.
 #![forbid(unsafe_code)]
 
+pub mod audit_host;
 pub mod camera;
 pub mod context;
 pub mod decision;
@@ -41,6 +42,7 @@ pub static SUBJECTS: &[Subject] = &[
     directory::SUBJECT,
     site::SUBJECT,
     tunnel::SUBJECT,
+    audit_host::SUBJECT,
 ];
 
 /// All entries of the catalogue.

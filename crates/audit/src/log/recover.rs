@@ -39,7 +39,7 @@ impl Log {
                 if contents.is_some() || tiles.try_exists().map_err(at(&tiles))? {
                     return Err(LogError::NoCheckpoint(self.dir.clone()));
                 }
-                self.publish()?;
+                self.publish(self.sign()?)?;
             }
         }
         // Opening what is in order takes no room on a disk that has none.
@@ -52,10 +52,9 @@ impl Log {
         sweep::sweep(&*self.disk, &self.dir, self.size, only_newest)
     }
 
-    /// Signs the checkpoint and replaces the one on disk; durable on return.
-    fn publish(&mut self) -> Result<(), LogError> {
+    /// Replaces the checkpoint on disk by this one; durable on return.
+    pub(super) fn publish(&mut self, checkpoint: String) -> Result<(), LogError> {
         let path = self.checkpoint_path();
-        let checkpoint = self.key.checkpoint(self.size, &self.root());
         self.disk
             .replace_by(
                 &path.with_extension("tmp"),
@@ -71,7 +70,7 @@ impl Log {
     /// Takes over the state that the checkpoint `note` describes: all of it is durable.
     fn load(&mut self, note: &[u8]) -> Result<(), LogError> {
         let path = self.checkpoint_path();
-        let checkpoint = self.key.verifier().open(note);
+        let checkpoint = self.signer.verifier().open(note);
         let checkpoint = checkpoint.map_err(|source| LogError::Checkpoint {
             path: path.clone(),
             source,
@@ -91,7 +90,7 @@ impl Log {
     /// Takes over the state of which the write-ahead file says that it is durable, repeats its commits, and writes what
     /// of them a crash took or damaged. `shown` is what stands in the checkpoint.
     fn replay(&mut self, shown: &[u8], contents: Contents) -> Result<(), LogError> {
-        let verifier = self.key.verifier();
+        let verifier = self.signer.verifier();
         let path = ahead::path(&self.dir);
         let damaged = |reason| LogError::Damaged {
             path: path.clone(),
@@ -117,7 +116,7 @@ impl Log {
         self.load_edge()?;
         let mut tiles = Vec::new();
         let mut commits = contents.commits.into_iter();
-        let mut reached = base;
+        let (mut note, mut reached) = (contents.base, base);
         loop {
             if self.size != reached.size || self.root() != reached.root {
                 return Err(damaged("its entries do not give its checkpoints"));
@@ -133,6 +132,7 @@ impl Log {
                 self.push(entry, &mut tiles)?;
             }
             reached = opened(&commit.checkpoint)?;
+            note = commit.checkpoint;
         }
         if seen.is_some_and(|seen| seen.size > self.size) {
             return Err(damaged("it lacks entries that the checkpoint has"));
@@ -155,13 +155,14 @@ impl Log {
         for dir in dirs {
             self.disk.sync_dir(&dir).map_err(at(&dir))?;
         }
-        self.checkpoint = self.key.checkpoint(self.size, &self.root());
-        if shown == self.checkpoint.as_bytes() {
+        let note = String::from_utf8_lossy(&note).into_owned();
+        if shown == note.as_bytes() {
+            self.checkpoint = note;
             // It may be seen and not durable.
             self.sync_file(&self.checkpoint_path())?;
             self.disk.sync_dir(&self.dir).map_err(at(&self.dir))
         } else {
-            self.publish()
+            self.publish(note)
         }
     }
 

@@ -7,7 +7,9 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::merkle::{Nodes, complete_root, consistency_path, inclusion_path, join_row, leaf_hash};
+use super::merkle::{
+    Nodes, complete_root, consistency_path, inclusion_path, join_row, leaf_hash, range_hash,
+};
 use super::note::{Checkpoint, VerifierKey};
 use super::tiles::{Row, TILE_WIDTH, split_bundle, split_tile};
 use super::{LogError, at};
@@ -176,6 +178,20 @@ impl View {
             return Ok(Vec::new());
         }
         consistency_path(&mut TileNodes::of(self), old, 0, self.size(), true)
+    }
+
+    /// The root of the tree of the first `size` entries.
+    ///
+    /// # Errors
+    /// As [`Self::entry`].
+    pub fn root_at(&self, size: u64) -> Result<Hash, LogError> {
+        if size > self.size() {
+            return Err(LogError::OutOfRange {
+                index: size,
+                size: self.size(),
+            });
+        }
+        range_hash(&mut TileNodes::of(self), 0, size)
     }
 
     fn check_index(&self, index: u64) -> Result<(), LogError> {

@@ -132,7 +132,7 @@ fn open_role(
         acknowledged: central.map_or(0, |central| central.seq),
         ..JournalOptions::default()
     };
-    let proof = writer.log.authenticator(&format!("journal/{role}"));
+    let proof = writer.authenticator.of(&format!("journal/{role}"));
     let journal = Journal::open_on(disk.clone(), dir, role, options, Some(proof));
     let journal = journal.map_err(in_journal(role))?;
     let mut state = Role {
