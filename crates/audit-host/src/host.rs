@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use audit::{Actor, AuditError, AuditSink, Batch, MirrorError, SharedLog};
+use error_report::Report;
 use event_catalogue::audit_host::{AlarmRaised, CheckpointSeen, SourceBegun, SourceReturned};
 use event_catalogue::{Recorded as _, action_text};
 use peering::PeerId;
@@ -193,6 +194,11 @@ impl AuditHost {
                 if let Err(error) = self.raise(source, "silent", about) {
                     tracing::error!(%error, "an alarm is not recorded");
                 }
+            }
+            // Usually all was searched when it came; a crash or a full disk may have left some.
+            if let Err(error) = self.search(source) {
+                let error = Report(&error).to_string();
+                tracing::error!(error, "entries are not searched for alerts");
             }
             if let Some((size, root)) = source.unrecorded() {
                 match self.record(CheckpointSeen { size, root }, source) {

@@ -188,30 +188,26 @@ impl Shipper {
             Some(size) => size,
             None => self.begin(&mut connection).await?,
         };
-        let mut spoken = None;
+        // When the host was last told, and the checkpoint that it has.
+        let mut told: Option<(Instant, String)> = None;
         loop {
-            let log = self.log.clone();
-            let is_heard = spoken.is_some_and(|at: Instant| at.elapsed() < HEARTBEAT);
-            let known = size;
-            let batch = spawn_blocking(move || match is_heard && log.size()? == known {
-                true => Ok::<_, AuditError>(None),
-                false => log.batch(known).map(Some),
-            });
-            if let Some(batch) = batch.await?? {
-                let end = batch.first + batch.entries.len() as u64;
-                let bytes = batch.encode().ok_or(Broken::TooLong)?;
-                let answer = connection
-                    .request(Method::POST, ENTRIES, bytes, LONGEST)
-                    .await?;
-                size = read::<Taken>(&answer)?.size;
-                spoken = Some(Instant::now());
-                *pause = PAUSES.0;
-                self.confirm(size, size == end && batch.note == self.log.checkpoint());
-                if batch.note != self.log.checkpoint() {
-                    continue;
-                }
+            let newest = self.log.checkpoint();
+            let is_told =
+                |(at, note): &(Instant, String)| at.elapsed() < HEARTBEAT && *note == newest;
+            if told.as_ref().is_some_and(is_told) {
+                tokio::time::sleep(LOOK).await;
+                continue;
             }
-            tokio::time::sleep(LOOK).await;
+            let log = self.log.clone();
+            let batch = spawn_blocking(move || log.batch(size)).await??;
+            let bytes = batch.encode().ok_or(Broken::TooLong)?;
+            let answer = connection
+                .request(Method::POST, ENTRIES, bytes, LONGEST)
+                .await?;
+            size = read::<Taken>(&answer)?.size;
+            *pause = PAUSES.0;
+            self.confirm(size, batch.note == self.log.checkpoint());
+            told = Some((Instant::now(), batch.note));
         }
     }
 

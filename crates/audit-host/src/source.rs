@@ -10,6 +10,9 @@ use event_catalogue::{Severity, entry_of};
 use peering::PeerId;
 use serde::{Deserialize, Serialize};
 
+/// Characters of an alarm's text at most (our choice: a line or two).
+const LONGEST_ABOUT: usize = 300;
+
 /// A host whose log is mirrored.
 #[derive(Clone, Debug)]
 pub struct SourceSettings {
@@ -166,11 +169,13 @@ impl Source {
         Some(silence)
     }
 
-    /// Size and root of the mirror, if no checkpoint of this size was recorded yet.
+    /// Size and root of the mirror, if no checkpoint of this size was recorded yet. A start searches what follows the newest
+    /// one that was recorded, so none is before its entries were searched.
     pub(crate) fn unrecorded(&self) -> Option<(u64, String)> {
         let state = self.state();
         let (size, root) = (state.size?, state.root?);
-        (lock(&self.heard).recorded != Some(size)).then_some((size, root))
+        let heard = lock(&self.heard);
+        (heard.recorded != Some(size) && heard.searched == size).then_some((size, root))
     }
 
     pub(crate) fn recorded(&self, size: u64) {
@@ -219,6 +224,8 @@ fn alert(index: u64, bytes: &[u8]) -> Option<AlarmRaised> {
         }
         Err(error) => ("unreadable".to_owned(), format!("entry {index}: {error}")),
     };
+    // An event may be as long as an event can be: the alarm about it must still fit into one.
+    let about = about.chars().take(LONGEST_ABOUT).collect();
     let entry = Some(index);
     Some(AlarmRaised { kind, about, entry })
 }

@@ -1,5 +1,7 @@
 //! The command line: one definition for parsing, help and completions.
 
+mod audit;
+mod audit_host;
 mod authorities;
 mod directory;
 mod pki;
@@ -14,6 +16,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+pub(crate) use audit::{Audit, AuditVerify};
+pub(crate) use audit_host::{AlarmArgs, CloseAlarm, Peer, PeerShow, Run};
 pub(crate) use authorities::{
     Authorities, Ceremony, CeremonyRun, InstallAuthorities, NewAuthority, RequestAuthorities,
 };
@@ -52,6 +56,12 @@ pub(crate) enum Command {
         after_help = "Example:\n  cordon up --data /var/lib/cordon --config /etc/cordon.toml"
     )]
     Up(Up),
+    /// Run some roles, on a host of their own.
+    #[command(after_help = "Example:\n  cordon run audit --config /etc/cordon-audit.toml")]
+    Run(Run),
+    /// The key by which other hosts know this one.
+    #[command(subcommand)]
+    Peer(Peer),
     /// Run everything and a camera that sends drawn pictures.
     #[command(
         after_help = "Example:\n  cordon demo --data /tmp/cordon --violations 5 --once --json"
@@ -282,54 +292,6 @@ pub(crate) struct Export {
     /// The violation's name, as the portal shows it.
     #[arg(value_name = "VIOLATION")]
     pub(crate) id: String,
-}
-
-/// `cordon audit …`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Audit {
-    /// Prove from files and a public key that nothing was changed, removed or cut.
-    #[command(after_help = "Examples:
-  cordon audit verify /var/lib/cordon/audit/log --key audit.vkey
-  cordon audit verify copy-of-the-log --key audit.vkey --since checkpoint-of-last-month")]
-    Verify(AuditVerify),
-    /// Accept that the log was lost and cannot be restored (recorded in the audit log).
-    #[command(after_help = "Example:
-  cordon audit accept-loss --data /var/lib/cordon --reason 'disk of the log failed, no copy'")]
-    AcceptLoss(AcceptLoss),
-    /// Accept the current time after the clock ran ahead (recorded in the audit log). Stop the site first.
-    #[command(after_help = "Example:
-  cordon audit accept-clock --data /var/lib/cordon --reason 'clock was a month ahead'")]
-    AcceptClock(AcceptLoss),
-    /// Print events, newest last.
-    #[command(after_help = "Example:\n  cordon audit show /var/lib/cordon/audit/log --last 20")]
-    Show {
-        /// Folder of the log.
-        #[arg(value_name = "DIR")]
-        dir: PathBuf,
-        /// The log's public key; by default `log.vkey` beside the folder.
-        #[arg(long, value_name = "FILE")]
-        key: Option<PathBuf>,
-        /// How many.
-        #[arg(long, value_name = "N", default_value_t = 50)]
-        last: u64,
-    },
-}
-
-/// `cordon audit verify`.
-#[derive(Debug, Args)]
-pub(crate) struct AuditVerify {
-    /// Folder of the log.
-    #[arg(value_name = "DIR")]
-    pub(crate) dir: PathBuf,
-    /// The log's public key (a verifier key as text); by default `log.vkey` beside the folder.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) key: Option<PathBuf>,
-    /// A checkpoint seen earlier: the log must contain everything that it had then.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) since: Option<PathBuf>,
-    /// Folder of the roles' journals, which must all be contained in the log.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) journals: Option<PathBuf>,
 }
 
 /// `cordon config …`.

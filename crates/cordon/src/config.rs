@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::keys::Keys;
 pub(crate) use self::mail::{Mail, Security, is_mail_address};
+use crate::audit_host::shipping::AuditHostPeer;
 use crate::failure::{Failure, OrHint as _, Outcome};
 
 /// Bytes of a configuration file at most; our choice.
@@ -40,6 +41,9 @@ pub(crate) struct Config {
     pub(crate) registration: Registration,
     pub(crate) storage: Storage,
     pub(crate) mail: Mail,
+    /// The host that mirrors the audit log; none unless given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) audit_host: Option<AuditHostPeer>,
     /// Crypto device; none unless given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) accelerator: Option<AcceleratorConfig>,

@@ -9,6 +9,7 @@
 mod administration;
 mod administrator;
 mod at_rest;
+mod audit_host;
 mod authorities;
 mod authority_keys;
 mod cli;
@@ -89,6 +90,8 @@ fn run(cli: Cli) -> Outcome {
 async fn dispatch(command: Command, json: bool) -> Outcome {
     match command {
         Command::Up(up) => commands::up::run(&up, json).await,
+        Command::Run(args) => audit_host::commands::run(&args, json).await,
+        Command::Peer(cli::Peer::Show(args)) => audit_host::commands::show_peer(&args, json),
         Command::Demo(demo) => demo::run(&demo, json).await,
         Command::Camera(command) => cordon_camera::run(command, json).await,
         Command::Evidence(command) => commands::evidence::run(command, json).await,

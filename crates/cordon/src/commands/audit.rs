@@ -14,13 +14,16 @@ use crate::cli::{AcceptLoss, Audit, AuditVerify};
 use crate::config::Config;
 use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::owner::AsOwner;
-use crate::{last_checkpoint, site};
+use crate::{audit_host, last_checkpoint, site};
 
 pub(crate) async fn run(command: Audit, json: bool) -> Outcome {
     match command {
         Audit::Verify(args) => verify(&args, json),
         Audit::AcceptLoss(args) => accept_loss(&args, json).await,
         Audit::AcceptClock(args) => accept_clock(&args, json),
+        Audit::Sources { data } => audit_host::commands::sources(&data, json).await,
+        Audit::Alarms(args) => audit_host::commands::alarms(&args, json).await,
+        Audit::CloseAlarm(args) => audit_host::commands::close_alarm(&args, json).await,
         Audit::Show { dir, key, last } => show(&dir, key.as_deref(), last, json),
     }
 }

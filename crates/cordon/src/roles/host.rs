@@ -9,6 +9,7 @@ use store::ClockFloor;
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
+use crate::audit_host::{self, shipping::Shipping};
 use crate::config::AtRest;
 use crate::failure::Outcome;
 use crate::site::Site;
@@ -16,11 +17,15 @@ use crate::{clock, control, last_checkpoint};
 
 pub(crate) struct HostRole {
     site: Site,
+    shipping: Shipping,
 }
 
 impl HostRole {
     pub(crate) fn new(site: &Site) -> Self {
-        Self { site: site.clone() }
+        Self {
+            site: site.clone(),
+            shipping: Shipping::default(),
+        }
     }
 }
 
@@ -36,11 +41,18 @@ impl Role for HostRole {
             let (data, audit) = (site.data.clone(), site.audit.clone());
             let clock = clock::follow(data.clone(), site.clock.clone(), stop.clone());
             let checkpoint = last_checkpoint::follow(data, audit, stop.clone());
-            let tasks = vec![
+            let mut tasks = vec![
                 Task::new("clock", clock),
-                Task::new("commands", control::serve(site, commands, stop)),
+                Task::new(
+                    "commands",
+                    control::serve(site.clone(), commands, stop.clone()),
+                ),
                 Task::new("checkpoint", checkpoint),
             ];
+            if let Some(host) = &site.config.audit_host {
+                let key = audit_host::peer_key(&site.data, site.credentials.passphrase())?;
+                tasks.push(self.shipping.task(site.audit.clone(), host, key, stop));
+            }
             let listeners = Vec::new();
             Ok(Opened { listeners, tasks })
         })
@@ -61,14 +73,22 @@ impl Role for HostRole {
             "Whether the data folder lies on an encrypted file system",
             Info::new(labels),
         );
+        if self.site.config.audit_host.is_some() {
+            self.shipping.register(metrics);
+        }
         let accelerator = self.site.accelerator.clone();
         let own = metrics.sub_registry_with_prefix("cordon");
         accelerator::register(own, move || accelerator.status());
     }
 
     fn health(&self, now: OffsetDateTime) -> BoxFuture<'_, Health> {
-        let health = health(&self.site.clock, &self.site.accelerator, now);
+        let mut health = health(&self.site.clock, &self.site.accelerator, now);
+        health.extend(self.shipping.health(&self.site.audit));
         Box::pin(std::future::ready(health))
+    }
+
+    fn measure(&self, _now: OffsetDateTime) {
+        self.shipping.measure(&self.site.audit);
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
