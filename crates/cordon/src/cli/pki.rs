@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use super::authorities::{
     Authorities, Ceremony, InstallAuthorities, NewAuthority, RequestAuthorities,
 };
-use super::site_args::SiteArgs;
+use commandline::SiteArgs;
 
 /// `cordon pki …`.
 #[derive(Debug, Subcommand)]

@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
+use commandline::{new_password, reserve, write_reserved};
 use pki::cert::CertificateChain;
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 use super::{list, text};
 use crate::cli::{Pki, Revoke, SiteArgs};
-use crate::control::{Request, Whose, ask, reserve, write_reserved};
+use crate::control::{Request, Whose, ask};
 use crate::failure::{Failure, OrHint as _, Outcome};
 
 pub(crate) async fn run(command: Pki, json: bool) -> Outcome {
@@ -80,14 +81,6 @@ async fn issue_user(
         password_file.display(),
     );
     super::print(json, &value, &summary)
-}
-
-/// 120 random bits in letters that survive being typed.
-pub(crate) fn new_password() -> Outcome<Zeroizing<String>> {
-    let mut bytes = Zeroizing::new([0u8; 15]);
-    aws_lc_rs::rand::fill(bytes.as_mut())
-        .map_err(|_| Failure::new(anyhow::anyhow!("no random bytes"), "check the kernel"))?;
-    Ok(Zeroizing::new(hex::encode(bytes.as_ref())))
 }
 
 async fn revoke(args: Revoke, json: bool) -> Outcome {
