@@ -20,7 +20,6 @@ mod control;
 mod credentials;
 mod databases;
 mod demo;
-mod est_client;
 mod export;
 mod failure;
 mod gate;

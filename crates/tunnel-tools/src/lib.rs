@@ -1,4 +1,4 @@
-//! The commands of tunnels and of OpenVPN: `cordon vpn …`.
+//! The commands of tunnels and of OpenVPN: `cordon vpn …`, and `cordon pki renew` for their certificates.
 //!
 //! [`run`] carries a command out. `up` and `manual` run tunnels, `client` sends requests to running ones, `init`, `profile` and
 //! `openvpn` write configurations. A key is made here (`certify`) and certified by a site, which these commands reach only by
@@ -14,6 +14,7 @@ mod client;
 mod confinement;
 mod credentials;
 mod crls;
+mod est_client;
 mod fetcher;
 mod firewall;
 mod gateway;
@@ -27,6 +28,7 @@ mod openvpn;
 mod ping;
 mod prepare;
 mod profile;
+mod renew;
 mod site;
 mod status_socket;
 mod up;
@@ -35,6 +37,7 @@ pub use certify::read_csr;
 pub use cli::Vpn;
 pub use client::describe_accelerator;
 pub use key_process::start as start_key_process;
+pub use renew::{Renew, run as renew};
 pub use site::{Answer, CertificateRequest, Control, SiteControl, SiteRequest};
 
 use crate::client::Request;

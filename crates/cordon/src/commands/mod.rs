@@ -13,7 +13,6 @@ mod pki_audit;
 mod pki_profile;
 pub(crate) mod quarantine;
 pub(crate) mod registry;
-pub(crate) mod renew;
 pub(crate) mod request;
 mod request_export;
 pub(crate) mod site;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use commandline::{Failure, OrHint as _, Outcome};
 use http::header::{CONTENT_TYPE, HOST};
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -18,8 +19,6 @@ use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_util::task::AbortOnDropHandle;
-
-use crate::failure::{Failure, OrHint as _, Outcome};
 
 /// How long connecting and each answer may take.
 const PATIENCE: Duration = Duration::from_secs(30);

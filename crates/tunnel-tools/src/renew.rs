@@ -1,14 +1,14 @@
-//! `cordon pki renew`: the client side of EST (RFC 7030, section 4.2.2) for whoever holds a certificate of the
-//! site and is no camera: gateways of tunnels, OpenVPN's servers and clients.
+//! `cordon pki renew`: the client side of EST (RFC 7030, section 4.2.2) for gateways of tunnels and for OpenVPN's servers
+//! and clients. Cameras renew their certificates themselves.
 //!
-//! The key is made here. Key and certificates lie in one file, so that a crash leaves the former or the new
-//! pair, and whoever reads the file sees one of them whole.
+//! The key is made here. Key and certificates are in one file, so that a crash leaves the former or the new
+//! pair, and a reader of the file sees one of them whole.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use commandline::{print, read_text};
+use commandline::{Failure, OrHint as _, Outcome, print, read_text};
 use der::pem::LineEnding;
 use durable::FileLock;
 use error_report::Report;
@@ -22,8 +22,6 @@ use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
 use crate::est_client::EstClient;
-use crate::failure::{Failure, OrHint as _, Outcome};
-use crate::keys::validity;
 
 /// Interval between looks at the clock.
 const TICK: Duration = Duration::from_secs(5);
@@ -42,7 +40,7 @@ const DISK: &str = "check the room on the disk and the folder's rights";
 
 /// `cordon pki renew`.
 #[derive(Debug, Args)]
-pub(crate) struct Renew {
+pub struct Renew {
     /// File with key and certificates (PEM), or an OpenVPN configuration that has them inside.
     #[arg(long, value_name = "FILE")]
     file: PathBuf,
@@ -72,12 +70,12 @@ pub(crate) struct Renew {
     watch: bool,
 }
 
-pub(crate) async fn run(args: &Renew, json: bool) -> Outcome {
+pub async fn run(args: &Renew, json: bool) -> Outcome {
     if args.watch {
         return watch(args).await;
     }
     let (held, renewed) = renew_if_due(args).await?;
-    let end = validity(held.chain.leaf()).1;
+    let end = held.validity().1;
     let value = json!({ "file": args.file, "renewed": renewed, "not_after": end.unix_timestamp() });
     let said = match renewed {
         true => "renewed",
@@ -91,7 +89,7 @@ async fn watch(args: &Renew) -> Outcome {
     let mut terminate = signal(tokio::signal::unix::SignalKind::terminate())?;
     let mut interrupt = signal(tokio::signal::unix::SignalKind::interrupt())?;
     let mut held = Held::read(args)?;
-    tracing::info!(file = %args.file.display(), until = %validity(held.chain.leaf()).1, "watching");
+    tracing::info!(file = %args.file.display(), until = %held.validity().1, "watching");
     let (mut pause, mut wait) = (FIRST_PAUSE, Duration::ZERO);
     loop {
         let work = async {
@@ -342,9 +340,18 @@ impl Held {
         })
     }
 
+    /// First and last instant of the certificate's validity.
+    fn validity(&self) -> (OffsetDateTime, OffsetDateTime) {
+        let validity = &self.chain.leaf().tbs_certificate.validity;
+        (
+            validity.not_before.to_system_time().into(),
+            validity.not_after.to_system_time().into(),
+        )
+    }
+
     /// Whether two thirds of the life are over.
     fn is_due(&self) -> bool {
-        let (start, end) = validity(self.chain.leaf());
+        let (start, end) = self.validity();
         OffsetDateTime::now_utc() >= end - (end - start) / 3
     }
 
