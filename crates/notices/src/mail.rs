@@ -8,24 +8,24 @@ use serde::{Deserialize, Serialize};
 /// Relay for notices by mail.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Mail {
+pub struct Mail {
     /// `host:port` of the SMTP relay; empty: no notices.
-    pub(crate) relay: String,
+    pub relay: String,
     /// Address in the field From.
-    pub(crate) from: String,
-    pub(crate) security: Security,
+    pub from: String,
+    pub security: Security,
     /// PEM file of the authorities that the relay's certificate may come from.
-    pub(crate) authorities: PathBuf,
+    pub authorities: PathBuf,
     /// Name to log in with; empty: no login.
-    pub(crate) user: String,
+    pub user: String,
     /// File with the password alone.
-    pub(crate) password_file: PathBuf,
+    pub password_file: PathBuf,
 }
 
 /// Protection of the connection to the relay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Security {
+pub enum Security {
     /// TLS after STARTTLS, and nothing before it (RFC 3207).
     #[default]
     Starttls,
@@ -56,7 +56,7 @@ impl Mail {
     }
 
     /// The first setting that makes no sense: its dotted name and what is wrong with it.
-    pub(crate) fn problem(&self) -> Option<(&'static str, String)> {
+    pub fn problem(&self) -> Option<(&'static str, String)> {
         if self.relay.is_empty() {
             return None;
         }

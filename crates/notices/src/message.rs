@@ -9,7 +9,7 @@ use time::format_description::well_known::Rfc2822;
 /// Why somebody is told of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Occasion {
+pub enum Occasion {
     /// It waits for an approval that the recipient may give.
     Waits,
     /// An emergency was carried out, and waits for the second approval that the recipient may give.
@@ -45,26 +45,26 @@ impl Occasion {
 
 /// A line of a notice.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Line {
+pub(crate) struct Line {
     /// Number of the request.
-    pub(super) request: String,
-    pub(super) occasion: Occasion,
+    pub(crate) request: String,
+    pub(crate) occasion: Occasion,
     /// Number of the change.
-    pub(super) number: i64,
+    pub(crate) number: i64,
 }
 
 /// A notice for one recipient; without lines, a test. `portal` is the address of the portal.
-pub(super) struct Notice<'a> {
-    pub(super) from: &'a str,
-    pub(super) to: &'a str,
-    pub(super) lines: &'a [Line],
-    pub(super) portal: &'a str,
-    pub(super) at: OffsetDateTime,
+pub(crate) struct Notice<'a> {
+    pub(crate) from: &'a str,
+    pub(crate) to: &'a str,
+    pub(crate) lines: &'a [Line],
+    pub(crate) portal: &'a str,
+    pub(crate) at: OffsetDateTime,
 }
 
 impl Notice<'_> {
     /// The message. Whose names and reasons are in a request stays in the portal: relays and mailboxes are others'.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let (from, to) = (self.from, self.to);
         let subject = match self.lines {
             [] => "Test of notices".to_owned(),

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use commandline::{Failure, OrHint as _, Outcome};
 use keyhost::secret_file;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -17,9 +18,8 @@ use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 use zeroize::Zeroizing;
 
-use super::smtp::{Fault, Login, Patience, Session};
-use crate::config::{Mail, Security, is_mail_address};
-use crate::failure::{Failure, OrHint as _, Outcome};
+use crate::mail::{Mail, Security, is_mail_address};
+use crate::smtp::{Fault, Login, Patience, Session};
 
 const PATIENCE: Patience = Patience {
     connect: Duration::from_secs(10),
@@ -35,7 +35,7 @@ const MAX_AUTHORITIES: u64 = 4 << 20;
 
 /// Why a notice did not get to the relay.
 #[derive(Debug)]
-pub(super) enum SendError {
+pub(crate) enum SendError {
     /// The relay refuses the recipient, or the mail for it.
     Refused(String),
     /// The relay takes no mail for this recipient now.
@@ -58,11 +58,11 @@ impl SendError {
 
 /// A mail that the relay has taken, and the session in which it did.
 #[must_use = "note that the mail was sent, then end the session"]
-pub(super) struct Taken(Session);
+pub(crate) struct Taken(Session);
 
 impl Taken {
     /// Ends the session. Note before that the mail was sent: the relay need not answer here.
-    pub(super) async fn end(self) {
+    pub(crate) async fn end(self) {
         self.0.quit().await;
     }
 }
@@ -79,7 +79,7 @@ struct Tls {
 }
 
 /// The relay of `[mail]`.
-pub(crate) struct Relay {
+pub struct Relay {
     host: String,
     port: u16,
     from: String,
@@ -90,7 +90,7 @@ pub(crate) struct Relay {
 
 impl Relay {
     /// The relay that the settings name; none without one.
-    pub(crate) fn open(mail: &Mail) -> Outcome<Option<Self>> {
+    pub fn open(mail: &Mail) -> Outcome<Option<Self>> {
         let Some((host, port)) = mail.host_and_port() else {
             return Ok(None);
         };
@@ -117,12 +117,12 @@ impl Relay {
         }))
     }
 
-    pub(super) fn from(&self) -> &str {
+    pub(crate) fn from(&self) -> &str {
         &self.from
     }
 
     /// Hands one message to the relay for one recipient. The relay answers for it from then on.
-    pub(super) async fn send(&self, to: &str, text: &str) -> Result<Taken, SendError> {
+    pub(crate) async fn send(&self, to: &str, text: &str) -> Result<Taken, SendError> {
         if !is_mail_address(to) {
             let text = "it is not of the form name@example.org".to_owned();
             return Err(SendError::Refused(text));

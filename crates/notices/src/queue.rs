@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
-use super::message::{Line, Occasion};
+use crate::message::{Line, Occasion};
 
 /// Age from which a change is not told any more: people have looked into the portal, or never will.
-pub(super) const STALE: Duration = Duration::from_hours(48);
+pub(crate) const STALE: Duration = Duration::from_hours(48);
 /// Time for which a change must have been too old without a break before it is given up. Until then it only waits: a clock that is
 /// wrong for a while makes nothing old.
 const CERTAIN: Duration = Duration::from_hours(1);
@@ -30,7 +30,7 @@ const LINES: usize = 100;
 /// What waits for whom.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Queue {
+pub(crate) struct Queue {
     /// Number of the newest change that was read.
     through: i64,
     /// By address.
@@ -81,14 +81,14 @@ impl Waiting {
 }
 
 /// Pause after so many attempts failed in a row.
-pub(super) fn pause(attempts: u32, longest: Duration) -> Duration {
+pub(crate) fn pause(attempts: u32, longest: Duration) -> Duration {
     let doubled = 2_u32.saturating_pow(attempts.saturating_sub(1));
     FIRST_PAUSE.saturating_mul(doubled).min(longest)
 }
 
 impl Queue {
     /// An empty queue of which everything up to the change of this number was read.
-    pub(super) fn after(through: i64) -> Self {
+    pub(crate) fn after(through: i64) -> Self {
         Self {
             through,
             changed: true,
@@ -97,7 +97,7 @@ impl Queue {
     }
 
     /// The queue of a file; of earlier versions' too, which had the number alone. None for what is none.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let queue = match serde_json::from_str::<Self>(text) {
             Ok(queue) => queue,
             Err(_) => Self {
@@ -111,30 +111,30 @@ impl Queue {
     }
 
     /// The file's text, if it is not as [`Queue::kept`] was told last.
-    pub(super) fn text(&self) -> serde_json::Result<Option<String>> {
+    pub(crate) fn text(&self) -> serde_json::Result<Option<String>> {
         self.changed
             .then(|| serde_json::to_string(self).map(|text| text + "\n"))
             .transpose()
     }
 
     /// Notes that the file has what the queue has.
-    pub(super) fn kept(&mut self) {
+    pub(crate) fn kept(&mut self) {
         self.changed = false;
     }
 
-    pub(super) fn through(&self) -> i64 {
+    pub(crate) fn through(&self) -> i64 {
         self.through
     }
 
     /// Notes that changes up to this number were read.
-    pub(super) fn advance(&mut self, through: i64) {
+    pub(crate) fn advance(&mut self, through: i64) {
         self.changed |= through != self.through;
         self.through = through;
     }
 
     /// Has a change of `request` wait for `address`, in the place of an older one. False: something was dropped for it, or it
     /// itself, as more waits than may.
-    pub(super) fn add(
+    pub(crate) fn add(
         &mut self,
         address: &str,
         request: &str,
@@ -166,7 +166,7 @@ impl Queue {
     }
 
     /// Addresses whose turn it is. Those that failed most often come last: they may take time.
-    pub(super) fn due(&self, tick: Instant) -> Vec<String> {
+    pub(crate) fn due(&self, tick: Instant) -> Vec<String> {
         let due = |mailbox: &Mailbox| mailbox.not_before.is_none_or(|until| until <= tick);
         let mut addresses: Vec<_> = self.waiting.iter().filter(|(_, m)| due(m)).collect();
         addresses.sort_by_key(|(_, mailbox)| {
@@ -180,7 +180,7 @@ impl Queue {
     }
 
     /// Gives up what is certainly too old, and returns how much that is.
-    pub(super) fn expire(&mut self, address: &str, now: OffsetDateTime, tick: Instant) -> usize {
+    pub(crate) fn expire(&mut self, address: &str, now: OffsetDateTime, tick: Instant) -> usize {
         let Some(mailbox) = self.waiting.get_mut(address) else {
             return 0;
         };
@@ -194,7 +194,7 @@ impl Queue {
     }
 
     /// Lines of the next mail, and the newest changes' numbers in them. What is too old, though not certainly, stays out of it.
-    pub(super) fn lines(&self, address: &str) -> Vec<Line> {
+    pub(crate) fn lines(&self, address: &str) -> Vec<Line> {
         let changes = self.waiting.get(address).map(|mailbox| &mailbox.changes);
         let mut lines: Vec<Line> = changes
             .into_iter()
@@ -212,7 +212,7 @@ impl Queue {
     }
 
     /// Notes that these lines need not be told any more: they were, or the relay refuses them.
-    pub(super) fn done(&mut self, address: &str, lines: &[Line]) {
+    pub(crate) fn done(&mut self, address: &str, lines: &[Line]) {
         if let Some(mailbox) = self.waiting.get_mut(address) {
             for line in lines {
                 mailbox.changes.remove(&line.request);
@@ -223,7 +223,7 @@ impl Queue {
     }
 
     /// Notes that an attempt failed: the next one comes later.
-    pub(super) fn put_off(&mut self, address: &str, tick: Instant) {
+    pub(crate) fn put_off(&mut self, address: &str, tick: Instant) {
         if let Some(mailbox) = self.waiting.get_mut(address) {
             mailbox.attempts = mailbox.attempts.saturating_add(1);
             mailbox.not_before = Some(tick + pause(mailbox.attempts, LONGEST_PAUSE));
@@ -232,7 +232,7 @@ impl Queue {
     }
 
     /// Forgets what waits for an address that is nobody's any more.
-    pub(super) fn forget(&mut self, address: &str) {
+    pub(crate) fn forget(&mut self, address: &str) {
         self.waiting.remove(address);
         self.changed = true;
     }

@@ -24,37 +24,37 @@ const SHOWN: usize = 300;
 
 /// Longest waits.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub(crate) struct Patience {
     /// For a connection to one address of the relay.
-    pub(super) connect: Duration,
+    pub(crate) connect: Duration,
     /// For the answer to a command, and for a TLS handshake.
-    pub(super) command: Duration,
+    pub(crate) command: Duration,
     /// For the answer to the mail itself, which relays may examine first.
-    pub(super) message: Duration,
+    pub(crate) message: Duration,
     /// For everything until the mail is taken.
-    pub(super) whole: Duration,
+    pub(crate) whole: Duration,
     /// For the answer to QUIT, which changes nothing.
-    pub(super) quit: Duration,
+    pub(crate) quit: Duration,
 }
 
 /// What went wrong: the relay's answer, or something that is none.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub(crate) struct Fault {
     /// Code of the answer.
-    pub(super) code: Option<u16>,
+    pub(crate) code: Option<u16>,
     /// Text for people, in ASCII without control characters.
-    pub(super) text: String,
+    pub(crate) text: String,
 }
 
 impl Fault {
-    pub(super) fn new(text: impl Into<String>) -> Self {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
         let text = text.into();
         Self { code: None, text }
     }
 }
 
 /// What a session runs over.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 /// An answer of the relay.
@@ -79,13 +79,13 @@ impl Answer {
 }
 
 /// Name and password for the relay.
-pub(super) struct Login {
-    pub(super) user: String,
-    pub(super) password: Zeroizing<String>,
+pub(crate) struct Login {
+    pub(crate) user: String,
+    pub(crate) password: Zeroizing<String>,
 }
 
 /// A session with the relay.
-pub(super) struct Session {
+pub(crate) struct Session {
     stream: Box<dyn Stream>,
     /// What came and was not looked at yet: never more than a line may have.
     ahead: Vec<u8>,
@@ -97,7 +97,7 @@ pub(super) struct Session {
 
 impl Session {
     /// A session over a connection that was just made; everything until the mail is taken ends with `deadline`.
-    pub(super) fn over(
+    pub(crate) fn over(
         stream: impl Stream + 'static,
         patience: Patience,
         deadline: Instant,
@@ -112,7 +112,7 @@ impl Session {
     }
 
     /// Goes on under TLS.
-    pub(super) async fn secure(
+    pub(crate) async fn secure(
         self,
         connector: &TlsConnector,
         name: ServerName<'static>,
@@ -135,14 +135,14 @@ impl Session {
     }
 
     /// Reads the greeting.
-    pub(super) async fn greeting(&mut self) -> Result<(), Fault> {
+    pub(crate) async fn greeting(&mut self) -> Result<(), Fault> {
         let until = self.deadline.min(Instant::now() + self.patience.command);
         let greeting = self.answer_until(until, "the greeting").await?;
         expect(greeting, "the greeting", 220).map(drop)
     }
 
     /// Says EHLO and, if `starttls` demands it, that TLS comes next.
-    pub(super) async fn ask_for_tls(&mut self, hello: &str) -> Result<(), Fault> {
+    pub(crate) async fn ask_for_tls(&mut self, hello: &str) -> Result<(), Fault> {
         let offers = self.command(&format!("EHLO {hello}"), "EHLO", 250).await?;
         if !offers.offers("STARTTLS") {
             return Err(Fault::new("the relay does not offer STARTTLS"));
@@ -151,7 +151,7 @@ impl Session {
     }
 
     /// Says EHLO and logs in.
-    pub(super) async fn begin(&mut self, hello: &str, login: Option<&Login>) -> Result<(), Fault> {
+    pub(crate) async fn begin(&mut self, hello: &str, login: Option<&Login>) -> Result<(), Fault> {
         let offers = self.command(&format!("EHLO {hello}"), "EHLO", 250).await?;
         let Some(login) = login else {
             return Ok(());
@@ -179,13 +179,13 @@ impl Session {
     }
 
     /// Names the sender.
-    pub(super) async fn sender(&mut self, from: &str) -> Result<(), Fault> {
+    pub(crate) async fn sender(&mut self, from: &str) -> Result<(), Fault> {
         let line = format!("MAIL FROM:<{from}>");
         self.command(&line, "MAIL", 250).await.map(drop)
     }
 
     /// Names the recipient and hands over the mail, whose lines end with CRLF.
-    pub(super) async fn mail(&mut self, to: &str, text: &str) -> Result<(), Fault> {
+    pub(crate) async fn mail(&mut self, to: &str, text: &str) -> Result<(), Fault> {
         let line = format!("RCPT TO:<{to}>");
         self.command(&line, "RCPT", 250).await?;
         self.command("DATA", "DATA", 354).await?;
@@ -204,7 +204,7 @@ impl Session {
     }
 
     /// Ends the session. The relay has answered for the mail by now: whatever it does here changes nothing.
-    pub(super) async fn quit(mut self) {
+    pub(crate) async fn quit(mut self) {
         let until = Instant::now() + self.patience.quit;
         let _ = self.exchange("QUIT", "QUIT", until).await;
     }
