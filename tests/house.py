@@ -13,7 +13,7 @@ from tests.harness import ROOT, equal, run as run_command
 ACCELERATOR = {"accel-abi", "accel-model", "accel-device", "accel-driver"}
 # The device in simulation: a board takes its place, and what is shipped knows nothing of it.
 SIMULATION = {"accel-model", "accel-device", "accel-simulation"}
-OUTSIDE = {"chart", "commandline", "scene", "lab", "fuzz", "ibc-provider", "provider-abi", "accel-provider"} | SIMULATION
+OUTSIDE = {"commandline", "scene", "lab", "fuzz", "ibc-provider", "provider-abi", "accel-provider"} | SIMULATION
 # What tests of several crates share, with the services that it is for: no crate uses it in what it ships.
 FOR_TESTS = {"testkit": set(), "portal-testkit": {"portal"}}
 # Files that import one another in a circle, at most: none of them can be read without the others.

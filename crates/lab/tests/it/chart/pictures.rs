@@ -1,8 +1,8 @@
-use chart::{Anchor, Area, Axis, Canvas, Rect};
+use lab::chart::{Anchor, Area, Axis, Canvas, Rect};
 
-use crate::xml;
+use super::xml;
 
-/// Text that ends whatever it stands in, unless it is escaped.
+/// Text that ends the element or attribute around it, unless it is escaped.
 const HOSTILE: &str = "</text><script>x</script> ' \" & &amp; ]]>";
 
 const AREA: Area = Area {

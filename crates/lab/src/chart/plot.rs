@@ -1,8 +1,8 @@
 //! What charts have in common, drawn from the elements of a canvas.
 
-use crate::axis::Axis;
-use crate::canvas::{Anchor, Canvas, Rect};
-use crate::number;
+use crate::chart::axis::Axis;
+use crate::chart::canvas::{Anchor, Canvas, Rect};
+use crate::chart::number::number;
 
 /// Height of the lower half of a digit: a text that stands so far below a line is at its level.
 const HALF_DIGIT: f64 = 4.0;

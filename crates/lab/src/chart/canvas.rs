@@ -1,8 +1,8 @@
-//! Elements of a picture; whatever is text or an attribute is escaped here and nowhere else.
+//! Elements of a picture. Texts and attributes are escaped here and nowhere else.
 
 use std::fmt::Write as _;
 
-/// Which point of a text stands at its place.
+/// The point of a text that is at its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Anchor {
     Start,

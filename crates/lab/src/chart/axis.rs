@@ -72,7 +72,7 @@ impl Axis {
         };
         let (low, high) = (scaled(self.low), scaled(self.high));
         let place = (scaled(value) - low) / (high - low);
-        // What is no number has no place; the start hides it least.
+        // NaN has no place on the axis; at the start it is easiest to see.
         if place.is_nan() {
             0.0
         } else {
@@ -119,7 +119,7 @@ fn round_step(rough: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::number;
+    use crate::chart::number::number;
 
     fn ticks(axis: Axis) -> Vec<String> {
         axis.ticks().into_iter().map(number).collect()
