@@ -1,7 +1,7 @@
-//! What is still to be told, and to whom, over restarts.
+//! Notices that wait for delivery, over restarts.
 //!
 //! The queue is a file: the number of the newest change that was read, and for each address what waits for it, with the attempts so
-//! far. So what one recipient's mailbox does keeps nobody else's notices, and a restart neither loses nor repeats what was noted.
+//! far. So the mailbox of one recipient does not delay the notices of others, and a restart neither loses nor repeats a notice.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ const REQUESTS: usize = 2000;
 /// Requests in one mail.
 const LINES: usize = 100;
 
-/// What waits for whom.
+/// Waiting notices by recipient.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Queue {
@@ -110,7 +110,7 @@ impl Queue {
         (queue.through >= 0 && possible).then_some(queue)
     }
 
-    /// The file's text, if it is not as [`Queue::kept`] was told last.
+    /// The file's text, if the queue changed since the last [`Queue::kept`].
     pub(crate) fn text(&self) -> serde_json::Result<Option<String>> {
         self.changed
             .then(|| serde_json::to_string(self).map(|text| text + "\n"))
@@ -231,7 +231,7 @@ impl Queue {
         }
     }
 
-    /// Forgets what waits for an address that is nobody's any more.
+    /// Drops the notices for an address that has no recipient any more.
     pub(crate) fn forget(&mut self, address: &str) {
         self.waiting.remove(address);
         self.changed = true;

@@ -13,7 +13,7 @@ use crate::queue::{Queue, STALE, pause};
 use crate::relay::{Relay, SendError};
 use crate::source::Source;
 
-/// Interval between looks for changes: what came meanwhile is told in one mail for each recipient.
+/// Interval between looks for changes. Each recipient gets one mail for all changes of an interval.
 const EVERY: Duration = Duration::from_secs(10);
 /// Changes that are read at once; the next ones follow without a pause.
 const BATCH: u32 = 500;
@@ -191,7 +191,7 @@ impl<S: Source> Notices<S> {
         }
     }
 
-    /// The queue as it was kept. At the first start with a relay nobody is told of what is over.
+    /// Reads the queue. At the first start with a relay, earlier changes are not sent.
     async fn open(&self) -> Outcome<Queue> {
         let path = &self.file;
         let newest = match tokio::fs::read(path).await {
@@ -203,7 +203,7 @@ impl<S: Source> Notices<S> {
                         "{file} is no queue of notices: notices of the last 48 hours are sent again"
                     );
                     self.metrics.queue_lost.inc();
-                    // Nobody knows what was told: a second mail is better than none, of what may still matter.
+                    // The record of sent notices is lost. A second mail is better than none, for changes that may still matter.
                     let since = OffsetDateTime::now_utc()
                         .saturating_sub(STALE.try_into().unwrap_or_default());
                     self.source.newest_before(since).await?

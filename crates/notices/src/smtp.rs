@@ -1,6 +1,6 @@
 //! Client's side of an SMTP session (RFC 5321) for one mail to one recipient.
 //!
-//! Until TLS is there, whoever is on the path speaks for the relay. So every line, every answer and all answers together are
+//! Before TLS, an attacker on the path can speak for the relay. So every line, every answer and all answers together are
 //! bounded before they are read, and each wait has an end.
 
 use std::time::Duration;
@@ -111,14 +111,14 @@ impl Session {
         }
     }
 
-    /// Goes on under TLS.
+    /// Continues under TLS.
     pub(crate) async fn secure(
         self,
         connector: &TlsConnector,
         name: ServerName<'static>,
     ) -> Result<Self, Fault> {
-        // RFC 3207, 4.2: what was said before is forgotten. What came behind the answer to STARTTLS was written by whoever
-        // is on the path, and would be read as if TLS had protected it.
+        // RFC 3207, section 4.2: discard all that came before. Text behind the answer to STARTTLS may be an attacker's on the
+        // path, and would be read as if TLS had protected it.
         if !self.ahead.is_empty() {
             return Err(Fault::new(
                 "the relay sent text between its answer to STARTTLS and TLS",
@@ -203,7 +203,7 @@ impl Session {
         expect(answer, "the mail", 250).map(drop)
     }
 
-    /// Ends the session. The relay has answered for the mail by now: whatever it does here changes nothing.
+    /// Ends the session. The relay has accepted the mail already, so its answer here changes nothing.
     pub(crate) async fn quit(mut self) {
         let until = Instant::now() + self.patience.quit;
         let _ = self.exchange("QUIT", "QUIT", until).await;

@@ -75,7 +75,7 @@ pub(super) async fn findings(path: &Path) -> Outcome<Vec<Finding>> {
         Err(mistakes) => {
             let each = mistakes.into_iter();
             found.extend(each.map(|one| Finding::error(one.setting, one.found, one.remedy)));
-            // What a file says can be held against the host even if not all that it names can be read.
+            // The file itself is still checked against this host if files that it names cannot be read.
             let parsed: Option<DaemonConfig> = toml::from_str(&file).ok();
             parsed.map(|mut config| {
                 config.status = folder.join(&config.status);

@@ -46,7 +46,7 @@ pub(crate) enum Request {
     Rekey {
         name: String,
     },
-    /// Authenticate a connection anew.
+    /// Reauthenticate a connection.
     Reauth {
         name: String,
     },
@@ -98,7 +98,7 @@ pub(crate) async fn ask(socket: &Path, request: &Request) -> Outcome<Value> {
     }
 }
 
-/// Escapes what the daemon says: names and reasons come from its peers, and whoever prints them joins them to lines.
+/// Escapes the text of the daemon's answers. Names and reasons come from peers, and the caller joins them to lines.
 fn in_lines(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(visible(&text)),

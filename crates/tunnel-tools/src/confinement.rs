@@ -19,7 +19,7 @@ const OF_SERVICE: [&str; 2] = ["STATE_DIRECTORY", "RUNTIME_DIRECTORY"];
 /// the keys, which has its own bounds, is not.
 ///
 /// # Errors
-/// What the kernel refuses. One without Landlock is no error: the log says so.
+/// What the kernel refuses. A kernel without Landlock is accepted with a line in the log.
 pub(crate) fn begin(config: &Path) -> Outcome<KeyHost> {
     let hint = "see docs/tunnels/security.md, \"What the daemon cannot do\"";
     privileges::forbid_dumps().or_hint("the tunnels cannot start", hint)?;

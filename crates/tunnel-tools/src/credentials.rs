@@ -24,8 +24,8 @@ pub(super) fn look(files: &[PathBuf]) -> Seen {
 pub(super) struct Credentials {
     files: Vec<PathBuf>,
     used: Seen,
-    /// As they were when they could not be used; and whether that was said. Whoever replaces two files has
-    /// them not fit for a moment.
+    /// As they were when they could not be used, and whether the log says so. While two files are replaced, they do
+    /// not match for a moment.
     unusable: Option<(Seen, bool)>,
     looked: Seen,
 }

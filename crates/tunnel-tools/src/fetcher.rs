@@ -69,7 +69,7 @@ struct Question {
 #[derive(Debug, Serialize, Deserialize)]
 struct Answer {
     id: u64,
-    /// Why there is no body.
+    /// The reason for which the body is missing.
     error: Option<String>,
     /// Whether it is still what is known.
     unchanged: bool,
@@ -160,7 +160,7 @@ async fn serve(socket: Pair) -> anyhow::Result<()> {
                 tag,
             };
             let body = body.unwrap_or_default();
-            // Nobody there any more means the end, which the next read finds.
+            // If the other process is gone, the next read ends this one.
             let _ = write_frame(&mut *out.lock().await, &answer, &body).await;
             drop(place);
         });
@@ -191,15 +191,15 @@ type Questions = mpsc::Sender<(Question, Vec<u8>)>;
 #[derive(Clone, Default)]
 pub(super) struct Fetcher(Arc<Mutex<Option<Connection>>>);
 
-/// Whoever stops waiting must not cut a frame in two, so frames are written by a task of their own: a
-/// question is in its queue as a whole or not at all.
+/// A caller that is cancelled must not cut a frame in two. So a separate task writes frames, and a question is in
+/// its queue as a whole or not at all.
 struct Connection {
     questions: Questions,
     waiting: Waiting,
     next: u64,
 }
 
-/// A place among those who wait, given back when nobody waits any more.
+/// A place among the waiting callers. Dropping it frees the place.
 struct Place {
     id: u64,
     waiting: Waiting,
@@ -223,7 +223,7 @@ impl Fetcher {
         Ok(fetched.body.unwrap_or_default())
     }
 
-    /// As [`Self::get`], unless it is what the entity tag `known` stands for.
+    /// As [`Self::get`], unless the entity tag `known` still matches.
     ///
     /// # Errors
     /// As [`Self::get`].
@@ -315,7 +315,7 @@ impl Connection {
         })
     }
 
-    /// Speaks with whoever has the other end of the socket, and calls `end` once that is over.
+    /// Speaks with the process at the other end of the socket, and calls `end` once that is over.
     fn over(socket: Pair, end: impl FnOnce() + Send + 'static) -> anyhow::Result<Self> {
         socket.set_nonblocking(true)?;
         let (from, out) = UnixStream::from_std(socket)?.into_split();
@@ -333,7 +333,7 @@ impl Connection {
                     Report(&*error)
                 );
             }
-            // Whoever waits hears that nothing comes.
+            // Waiting callers get an error.
             lock(&answers).take();
             tokio::task::spawn_blocking(end);
         });
@@ -371,7 +371,7 @@ async fn hand_over(mut from: OwnedReadHalf, waiting: &Waiting) -> anyhow::Result
                 tag: answer.tag,
             }),
         };
-        // Who does not wait any more is no trouble.
+        // The caller may be gone; ignore the send error.
         if let Some(asked) = asked {
             let _ = asked.send(result);
         }
@@ -411,7 +411,7 @@ mod tests {
     #[tokio::test]
     async fn a_question_given_up_while_it_is_written_cuts_no_frame() {
         let (fetcher, mut process) = fetcher();
-        // More than the socket holds, so that only a part is written while nobody reads.
+        // More than the socket holds, so that only a part is written before the first read.
         let large = vec![7; 4 << 20];
         let asked = fetcher.post("http://a/", "application/ocsp-request", &large, 1);
         let given_up = tokio::time::timeout(Duration::from_millis(50), asked).await;
@@ -423,7 +423,7 @@ mod tests {
         assert_eq!((first.url.as_str(), body.len()), ("http://a/", large.len()));
         let (second, body) = read_frame::<Question>(&mut process).await.unwrap().unwrap();
         assert_eq!((second.url.as_str(), body.len()), ("http://b/", 0));
-        // The answer for which nobody waits disturbs nobody.
+        // The late answer of the cancelled question is dropped.
         answer(&mut process, first.id, b"late").await;
         answer(&mut process, second.id, b"list").await;
         assert_eq!(other.await.unwrap().unwrap(), b"list");

@@ -1,7 +1,7 @@
 //! What `cordon vpn up` gets by plain HTTP because it is signed: revocation lists, answers of OCSP responders.
 //!
-//! Only addresses of the configuration are asked, never those in a peer's certificate: whoever could name
-//! them could have us ask anybody (CVE-2022-40617). Redirects are not followed, for the same reason.
+//! Only addresses of the configuration are requested, never those in a peer's certificate: an attacker with such a
+//! certificate could send our requests to any host (CVE-2022-40617). Redirects are not followed, for the same reason.
 
 use anyhow::Context as _;
 use commandline::{Failure, Outcome};
@@ -40,13 +40,13 @@ const MAX_TAG: usize = 256;
 /// A server's answer.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Fetched {
-    /// None if it is still what the entity tag of the question stands for.
+    /// None if the entity tag of the question still matches.
     pub(super) body: Option<Vec<u8>>,
     /// The entity tag (RFC 9110, section 8.8.3), by which a later question is answered without a body.
     pub(super) tag: Option<String>,
 }
 
-/// Gets what is at `url`, `most` bytes at most, unless it is what the entity tag `known` stands for.
+/// Gets what is at `url`, `most` bytes at most, unless the entity tag `known` still matches.
 ///
 /// # Errors
 /// Those of the way there and back, and any status but 200, and 304 where a tag was given.
@@ -82,7 +82,7 @@ async fn exchange(
     let stream = TcpStream::connect(&host).await?;
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    // It ends with this function, also when nobody waits for that any more.
+    // The driver ends with this function, also when the caller is cancelled.
     let _driver = AbortOnDropHandle::new(tokio::spawn(connection));
     let is_conditional = request
         .headers_ref()
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(again.body, None);
         let asked = served.await.unwrap();
         assert!(asked.contains("if-none-match: \"7\"\r\n"), "{asked}");
-        // A server that says so to whoever knows nothing gives no list.
+        // Without a tag in the request, this answer is an error.
         let (url, _) = serve(b"HTTP/1.1 304 Not Modified\r\n\r\n".to_vec()).await;
         let refused = get(&url, 100, None).await.unwrap_err();
         assert_eq!(refused.to_string(), "the server says 304 Not Modified");

@@ -1,4 +1,4 @@
-//! The process with private keys, for whichever service of this program signs.
+//! The process with the private keys, for each service of this program that signs.
 
 use std::os::unix::process::CommandExt as _;
 

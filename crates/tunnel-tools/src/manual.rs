@@ -98,7 +98,7 @@ pub(crate) async fn run_static(path: &Path) -> Outcome {
         Some(socket) => Some(StatusSocket::bind(socket).await?),
         None => None,
     };
-    // Before the first socket outside: from here on nothing goes in the clear, whatever happens to this process.
+    // Before the first outer socket: from here on no packet leaves in the clear, even if this process is killed.
     let firewall = Firewall::of_static(&config);
     firewall::put_in_force(firewall.as_ref(), &firewall::owner(path)?)?;
     let listener = status.as_mut().and_then(|socket| socket.listener.take());
@@ -187,7 +187,7 @@ struct Keys {
 impl Keys {
     fn new(config: &StaticConfig) -> Self {
         let mut used = UsedKeys::default();
-        // Cannot fail: nothing was used before, and the two directions' keys differ or are no cipher's.
+        // Cannot fail: no key was used before, and the two directions' keys differ or are for no cipher.
         let _ = used.take([&config.sa.outbound, &config.sa.inbound]);
         Self {
             path: config.path.clone(),
@@ -241,7 +241,7 @@ async fn serve_status(listener: UnixListener, handle: Arc<dyn ManualKeying>) {
             let mut request = Vec::new();
             let mut limited = (&mut stream).take(MAX_REQUEST);
             let read = limited.read_to_end(&mut request);
-            // Whoever says nothing gets the state as well.
+            // A client that sends no request gets the state as well.
             let _ = tokio::time::timeout(REQUEST, read).await;
             let bytes = match serde_json::from_slice(&request) {
                 Ok(Request::Status) | Err(_) => {

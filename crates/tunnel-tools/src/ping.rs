@@ -302,7 +302,7 @@ fn echo(target: IpAddr) -> Outcome<Vec<Duration>> {
     let mut times = Vec::new();
     for number in 1..=COUNT {
         let start = Instant::now();
-        // A refusal by a router or by ourselves is no reply.
+        // An error of a router or of this host does not count as a reply.
         if socket.send(&request(target, number, &token)).is_ok()
             && is_answered(&socket, number, &token, start)
         {
@@ -348,7 +348,7 @@ fn is_answered(socket: &UdpSocket, number: u16, token: &[u8; 16], start: Instant
     }
 }
 
-/// Makes an echo request. The kernel fills in the checksum of ICMPv6, and where the socket is no raw one the identifier.
+/// Makes an echo request. The kernel fills in the checksum of ICMPv6, and the identifier where the socket is not a raw one.
 fn request(target: IpAddr, number: u16, token: &[u8; 16]) -> Vec<u8> {
     let kind = if target.is_ipv4() { 8 } else { 128 };
     let mut message = vec![kind, 0, 0, 0];

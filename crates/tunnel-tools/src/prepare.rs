@@ -1,7 +1,7 @@
 //! `cordon vpn prepare`: settings of this host without which a tunnel's packets do not get through.
 //!
-//! Each step is shown as the command that would do the same. What is set lasts until the host starts anew: how a host keeps
-//! its settings differs from one to the next.
+//! Each step is shown as the command that would do the same. The settings last until the host restarts: how a host
+//! keeps them differs between distributions.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -59,7 +59,7 @@ pub(crate) async fn run(args: &ProfileArgs, control: Control, json: bool) -> Out
     }
     let name = args.device.as_ref().or(args.user.as_ref());
     let name = name.map(String::as_str).unwrap_or_default();
-    // Clients take whoever has this name for the gateway.
+    // Clients accept any peer with this name as the gateway.
     vpn::check_host(&args.gateway).map_err(|what| {
         Failure::usage(
             format!("--gateway {what}"),

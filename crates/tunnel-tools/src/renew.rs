@@ -28,11 +28,11 @@ const TICK: Duration = Duration::from_secs(5);
 /// Pauses after a renewal that failed.
 const FIRST_PAUSE: Duration = Duration::from_secs(30);
 const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
-/// Longest time of the program that is told of a new certificate.
+/// Longest run of the deploy hook.
 const HOOK: Duration = Duration::from_secs(120);
 const HOOK_LOOK: Duration = Duration::from_millis(100);
-/// Ends of the names of files beside the renewed one: the key that is asked for, a renewal that was not told of, and the
-/// lock of renewals.
+/// Ends of the names of files beside the renewed one: the key of the next certificate, a renewal whose hook has not
+/// succeeded, and the lock of renewals.
 const NEXT: &str = ".next";
 const DEPLOY: &str = ".deploy";
 const LOCK: &str = ".lock";
@@ -197,8 +197,8 @@ async fn renew(args: &Renew, held: &Held) -> Outcome<Held> {
     Held::read(args)
 }
 
-/// The key of the next certificate. It is on disk before it is asked for: whoever is interrupted asks again for the
-/// same key, and gets the same certificate instead of another of the few of a day.
+/// The key of the next certificate. It is on disk before the request: after an interruption the next attempt requests
+/// the same key, and gets the same certificate instead of another of the few of a day.
 async fn next_key(args: &Renew) -> Outcome<PrivateKey> {
     let path = beside(&args.file, NEXT);
     match std::fs::read_to_string(&path).map(Zeroizing::new) {
@@ -222,7 +222,7 @@ async fn next_key(args: &Renew) -> Outcome<PrivateKey> {
     Ok(key)
 }
 
-/// The name of a file that stands beside `file` while something about it is not complete.
+/// The name of a file beside `file` while a step of its renewal is not complete.
 fn beside(file: &Path, what: &str) -> PathBuf {
     let mut name = std::ffi::OsString::from(".");
     name.push(file.file_name().unwrap_or_default());

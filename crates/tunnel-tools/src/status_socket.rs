@@ -1,4 +1,4 @@
-//! The socket on which a tunnel answers: its name is taken only where that is no harm to anybody, and given back only where it is
+//! The socket on which a tunnel answers. It replaces only a stale socket of ours, and removes its name only while that is
 //! still ours.
 
 use std::fs::Metadata;
@@ -16,7 +16,7 @@ const HINT: &str = "choose another path for `status`, in a folder that exists";
 
 /// A bound socket, whose name is removed when it is dropped.
 pub(super) struct StatusSocket {
-    /// Taken by whoever serves it.
+    /// Moved out by the task that serves it.
     pub(super) listener: Option<UnixListener>,
     path: PathBuf,
     /// Device and number of what was bound.
@@ -55,7 +55,7 @@ fn number(metadata: &Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
 
-/// Removes a socket of ours on which nobody listens. Anything else stays, and is an error.
+/// Removes a stale socket of ours, without a listener. Anything else stays, and is an error.
 async fn make_way(path: &Path) -> Outcome {
     let shown = path.display();
     let refused = |what: String, hint: &str| Err(Failure::new(anyhow::anyhow!(what), hint));
@@ -103,7 +103,7 @@ mod tests {
         let first = StatusSocket::bind(&path).await.unwrap();
         let mode = std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode, 0o600);
-        // Somebody listens.
+        // There is a listener.
         let refused = StatusSocket::bind(&path).await.err().unwrap();
         assert!(refused.message().contains("listens"), "{refused:?}");
         drop(first);

@@ -30,7 +30,7 @@ use crate::status_socket::StatusSocket;
 
 /// Bytes of an order at most.
 const MAX_ORDER: u64 = 4096;
-/// How long somebody may take to say what they want.
+/// Time in which a client must send its request.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often files with revocation lists and our certificates are looked at.
 const LOOK_AT_FILES: Duration = Duration::from_secs(2);
@@ -193,7 +193,7 @@ pub(crate) async fn up(path: &Path, signer: KeyHost, control: Control) -> Outcom
     let _lock = firewall::lock(&loaded.config.interface.name, loaded.config.backend)?;
     let owner = firewall::owner(path)?;
     let mut status = StatusSocket::bind(&loaded.config.status).await?;
-    // Before the first socket outside: from here on nothing goes in the clear, whatever happens to this process.
+    // Before the first outer socket: from here on no packet leaves in the clear, even if this process is killed.
     let firewall = Firewall::of_daemon(&loaded.config);
     firewall::put_in_force(firewall.as_ref(), &owner)?;
     let fetcher = Fetcher::default();
@@ -294,7 +294,7 @@ async fn serve(mut running: Running, threads: Vec<Thread>, mut front: Front) -> 
             }),
             Some((request, answer)) = orders.recv() => {
                 let (reply, over) = blocking(|| running.carry_out(request));
-                // Who does not wait any more is no trouble.
+                // The client may be gone; ignore the send error.
                 let _ = answer.send(reply);
                 end = over;
             }

@@ -67,7 +67,7 @@ impl Files {
         Ok(found.map(|(bytes, _)| bytes))
     }
 
-    /// Reads a secret that is there already, which nobody else may know.
+    /// Reads an existing secret, which only this user may read.
     pub(crate) fn existing_secret(&self, name: &str) -> Outcome<Content> {
         let found = self.read(name, ANY_OF_OTHERS)?;
         Ok(found.map(|(bytes, _)| bytes))
@@ -80,7 +80,7 @@ impl Files {
         }
         let what = || format!("cannot read {}", path.display());
         let mut options = OpenOptions::new();
-        // A pipe in the way would have us wait for ever, and a link leads to what somebody else has chosen.
+        // Opening a pipe would block for ever, and the target of a link may be another user's choice.
         let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits().cast_signed();
         let file = match options.read(true).custom_flags(flags).open(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -106,8 +106,8 @@ impl Files {
         Ok(Some((bytes, metadata)))
     }
 
-    /// Whether the folder of a file is there. Each one from ours downwards must be this user's and writable to nobody else, for
-    /// whoever may write there can put files of his own in the place of ours.
+    /// Checks whether the folder of a file exists. Each one from ours downwards must be this user's and writable for this user
+    /// only: another user with write access could replace our files.
     fn is_folder_ours(&self, path: &Path) -> Outcome<bool> {
         let below = path.parent().into_iter().flat_map(Path::ancestors);
         let mut folders: Vec<&Path> = below
@@ -140,7 +140,7 @@ impl Files {
         Ok(true)
     }
 
-    /// Refuses to go on where another file lies in the way.
+    /// Fails where a file with other content exists.
     pub(crate) fn check(&self) -> Outcome {
         for (name, content) in &self.files {
             match (self.existing(name)?, content) {
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(mode(&files.path("here")), 0o700);
         let names = std::fs::read_dir(files.path("here")).unwrap().count();
         assert_eq!(names, 2, "files, and nothing else");
-        // The same again is no harm.
+        // Writing the same content again succeeds.
         write(&files);
         files.add("here/secret", b"three".to_vec());
         files.add("here/another", b"four".to_vec());
@@ -264,7 +264,7 @@ mod tests {
         files.later("here/key");
         let reserved = files.reserve().unwrap();
         assert!(files.path("here").is_dir());
-        // Somebody else took the name meanwhile.
+        // Another process took the name meanwhile.
         std::fs::write(files.path("here/key"), "theirs").unwrap();
         files.add("here/key", b"ours".to_vec());
         assert!(reserved.write(&files).is_err());
@@ -331,7 +331,7 @@ mod tests {
             assert!(refused.message().contains("only this user"), "{refused:?}");
             set_mode(&own.join(open), 0o755);
         }
-        // The whole folder is one that somebody else has chosen.
+        // The whole folder is behind a link.
         let link = folder.path().join("link");
         symlink(&own, &link).unwrap();
         let mut files = Files::new(&link);

@@ -83,7 +83,7 @@ pub(super) fn free_interface(settings: &Path) -> Outcome<String> {
     let owner = Owner::of(settings).ok();
     let is_free = |name: &String| {
         let taken = firewall::is_taken(name, owner.as_ref());
-        // Without nftables or the right to ask there is no table that could be in the way.
+        // Without nftables, or without the right to list its tables, the name counts as free.
         !has_interface(name) && !taken.unwrap_or(false)
     };
     let mut names = (0..INTERFACES).map(|number| format!("cordon{number}"));

@@ -9,7 +9,7 @@ const IKE: u16 = 500;
 
 /// An address outside, and the name by which it was found.
 ///
-/// The daemon works with addresses: a name that somebody else answers for must not decide where it sends, nor keep it waiting.
+/// The daemon works with addresses: a foreign name server must neither decide where it sends, nor delay it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Outside {
     pub(super) address: IpAddr,

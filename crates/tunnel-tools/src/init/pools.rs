@@ -36,7 +36,7 @@ fn site(network: &Prefix) -> Option<u128> {
     }
 }
 
-/// Networks of the same site, as nobody else has them; from the end, since people count from the beginning.
+/// Networks of a site's own prefix, from the end, because people count from the beginning.
 fn v6_candidates(site: u128) -> impl Iterator<Item = Prefix> {
     (0..=u16::MAX).rev().map(move |number| {
         let bits = site | (u128::from(number) << (128 - NETWORK_BITS));

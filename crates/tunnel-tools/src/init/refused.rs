@@ -115,7 +115,7 @@ pub(super) fn everything(all: &[Prefix]) -> Outcome {
     }
 }
 
-/// Refuses what is no name or address of one host.
+/// Refuses anything that is not the name or address of one host.
 pub(super) fn unfit_host(name: &str) -> Outcome {
     vpn::check_host(name).map_err(|what| {
         Failure::usage(
@@ -153,7 +153,7 @@ pub(super) fn unfit_url(given: &str, url: &str) -> Outcome {
         .map_err(|failure| Failure::usage(format!("--crl-url: {}", failure.message()), example))
 }
 
-/// Refuses a secret that is there already and that was not made by us: it may be empty, or what somebody has thought of.
+/// Refuses an existing secret that this program did not make: it may be empty, or a person's invention.
 pub(super) fn unfit_secret(secret: &[u8], file: &Path) -> Outcome {
     let digits = secret.strip_suffix(b"\n").unwrap_or(secret);
     match digits.len() == 2 * SECRET && digits.iter().all(u8::is_ascii_hexdigit) {

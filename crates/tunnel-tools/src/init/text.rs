@@ -137,7 +137,7 @@ impl GatewayFile {
             let what = "has no connection with `pool`, `local_id` and `local` of a child";
             Failure::new(anyhow::anyhow!("{} {what}", file.display()), hint)
         })?;
-        // Devices take whoever has this name for the gateway, so it must be that of one.
+        // Devices accept any peer with this name as the gateway, so it must be the name of one host.
         vpn::check_own_identity(&name).map_err(|what| {
             let error = anyhow::anyhow!("{}: local_id {what}", file.display());
             Failure::new(

@@ -72,7 +72,7 @@ pub struct Guard {
     refresh: u64,
 }
 
-/// Whom the guard asks.
+/// The source of revocations.
 enum Source {
     Site {
         data: PathBuf,
@@ -162,7 +162,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// Goes on as long as OpenVPN is there or comes back.
+    /// Serves OpenVPN, and waits for it while it is gone.
     async fn run(&mut self, socket: &Path) -> Outcome {
         let mut waiting = false;
         loop {
@@ -171,7 +171,7 @@ impl Watch {
                 Ok(stream) => {
                     waiting = false;
                     tracing::info!("OpenVPN is there");
-                    // Whoever was connected is not any more: OpenVPN ends all sessions with the connection to the guard.
+                    // OpenVPN has ended all sessions together with the connection to the guard.
                     self.sessions.clear();
                     let error = self.serve(stream).await;
                     tracing::warn!("OpenVPN is gone: {}", Report(&*error));
@@ -249,7 +249,7 @@ impl Watch {
             return vec![format!("client-deny {client} {key} \"nobody\"")];
         };
         let serials = BTreeSet::from([peer.serial.clone()]);
-        // Of a site that did not answer, nobody waits for what it does not say: the next look asks again.
+        // No device waits for a site that did not answer: the next look queries it again.
         let refusals = match self.source {
             Source::Site { silent: true, .. } => self.refused_by_lists(&serials),
             _ => self.refusals(&serials).await,
@@ -301,7 +301,7 @@ impl Watch {
         commands
     }
 
-    /// Why certificates are refused, of those that are. A site that does not answer is no reason: then the lists count.
+    /// The refused certificates with reasons. A site that does not answer refuses none: then the lists count.
     async fn refusals(&mut self, serials: &BTreeSet<String>) -> BTreeMap<String, String> {
         let mut refused = self.refused_by_lists(serials);
         if let Source::Site { data, silent, .. } = &mut self.source {

@@ -1,7 +1,7 @@
 //! `cordon vpn openvpn-profile`: configurations of an OpenVPN server and its devices.
 //!
-//! Whatever can fail without a certificate does so before one is issued: names, settings, secrets that are there already, and room
-//! for each file.
+//! All checks that need no certificate come before one is issued: names, settings, existing secrets, and room for each
+//! file.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ const SERVER_CONFIG: &str = "server.conf";
 /// Characters of a device's name at most, as the registry has it.
 const MAX_NAME_LEN: usize = 64;
 
-/// Warning for whoever chooses an IBC cipher.
+/// Warning for the user of an IBC cipher.
 const WARNING: &str = "warning: IBC is a research cipher and broken (docs/ibc-security.md): \
      protect nothing real with it";
 
@@ -290,7 +290,7 @@ fn new_settings(args: &Profile, server: &str) -> Outcome<Settings> {
         server: server.to_owned(),
         port: args.port,
         transport: args.transport,
-        // Nobody else could reach it.
+        // IPv4 clients cannot reach an IPv6 address.
         ipv6: args.ipv6 || server.contains(':'),
         device: args.dev,
         network: args.network,
@@ -309,7 +309,7 @@ fn new_settings(args: &Profile, server: &str) -> Outcome<Settings> {
     Ok(settings)
 }
 
-/// The path as it stands in the configuration, where quotes and spaces would end it.
+/// The path for the configuration, where quotes and spaces would end it.
 fn verifier(path: &Path) -> Outcome<PathBuf> {
     let text = path.to_str().unwrap_or_default();
     let plain = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\'' | '\\');

@@ -1,8 +1,8 @@
 //! `cordon vpn openvpn-verify`: OpenVPN's hook for certificates of peers (`tls-verify`).
 //!
 //! OpenVPN checks what OpenSSL checks, and calls the hook for each certificate from the root downwards.
-//! The device's own, the last one, is held against the validator that every other listener has: kind of
-//! the authority, clearance, key sizes, form, revocation at every level.
+//! The validator of all other listeners checks the device's own, the last one: kind of the authority, clearance, key
+//! sizes, form, revocation at every level.
 
 use std::path::{Path, PathBuf};
 
@@ -40,7 +40,7 @@ pub struct Verify {
 
 pub(crate) fn run(args: &Verify) -> Outcome {
     if args.depth > 0 {
-        // Decided with the device's certificate, whose path is looked for anew.
+        // Decided with the device's certificate, whose path is built again.
         return Ok(());
     }
     let read = |file: &Path| read_text(file);

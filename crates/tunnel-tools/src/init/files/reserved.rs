@@ -23,7 +23,7 @@ pub(crate) struct Reserved {
 }
 
 impl Reserved {
-    /// Makes the folder of a file and those above it, where they are missing: for this user alone, whatever the umask is.
+    /// Makes the folder of a file and those above it, where they are missing: for this user alone, with any umask.
     pub(super) fn folder_of(&mut self, path: &Path) -> Outcome {
         let Some(folder) = path.parent() else {
             return Ok(());

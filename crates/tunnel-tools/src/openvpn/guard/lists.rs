@@ -86,8 +86,8 @@ impl Lists {
         Ok(true)
     }
 
-    /// Makes sure that each authority's whole list is there. Whoever is on the way of plain HTTP may show another list of ours in
-    /// the place of one; the file would lose what it has, and with it what was known before a restart.
+    /// Checks that the complete list of each authority is there. An attacker on the path of plain HTTP can replace one of our
+    /// lists with another of them. The file would then lose revocations that were known before a restart.
     fn check_complete(&self, taken: &[VerifiedCrl]) -> Outcome {
         let whole = |issuer: &IssuerId| {
             let mut of = taken.iter().filter(|list| list.issuer == *issuer);
@@ -118,7 +118,7 @@ impl Lists {
                 "certificate-revoked"
             }
             // OpenVPN does not say who issued the certificate. All devices of a server have theirs from one authority, so
-            // nobody has a session while it is revoked.
+            // no device has a session while it is revoked.
             () if self.authorities.iter().any(is_gone) => "authority-revoked",
             () => return None,
         };
@@ -227,7 +227,7 @@ mod tests {
             "\n".to_owned(),
             first.clone(),
             second.clone(),
-            // As somebody on the way would answer: one list in the place of the other.
+            // As an attacker on the path would answer: one list replaces the other.
             first.clone() + &first,
             second.clone() + &second,
         ] {

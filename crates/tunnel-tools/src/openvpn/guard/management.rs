@@ -3,7 +3,7 @@
 //! Beside our commands' answers there are notices, which begin with `>`. One about a device has several lines:
 //!
 //! ```text
-//! >CLIENT:CONNECT,7,1             device 7 wants in, with key 1; REAUTH: it goes on with a new key
+//! >CLIENT:CONNECT,7,1             device 7 connects, with key 1; REAUTH: it has a new key
 //! >CLIENT:ENV,tls_serial_hex_0=5f:55:90
 //! >CLIENT:ENV,common_name=camera-17
 //! >CLIENT:ENV,END
@@ -30,7 +30,7 @@ pub(super) struct Peer {
 pub(super) enum Notice {
     /// OpenVPN waits for permission to begin.
     Hold,
-    /// A device wants in, or goes on with a new key. Without a peer it cannot be told who it is.
+    /// A device connects, or has a new key. Without a peer the device is not known.
     Admission {
         client: Client,
         key: u64,
@@ -108,7 +108,7 @@ impl Reader {
             "common_name" => (&mut begun.name, value.to_owned()),
             _ => return None,
         };
-        // Two values of one are no statement.
+        // Two different values of one variable are an error.
         begun.damaged |= slot.as_ref().is_some_and(|known| *known != value);
         *slot = Some(value);
         None
@@ -131,13 +131,13 @@ impl Begun {
     }
 }
 
-/// Whether it is a device's name: it stands in commands, too.
+/// Checks that it is a device's name. The name is part of commands, too.
 fn is_name(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     !name.is_empty() && name.len() <= 64 && !name.starts_with('-') && name.bytes().all(plain)
 }
 
-/// A serial number in the form of the registry; none if it is no number.
+/// A serial number in the form of the registry; none if it is not a number.
 fn serial(colons: &str) -> Option<String> {
     let bytes = hex::decode(colons.replace(':', "")).ok()?;
     (!bytes.is_empty() && bytes.len() <= 32).then(|| pki::cert::serial_to_hex(&bytes))

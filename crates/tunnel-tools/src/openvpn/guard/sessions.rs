@@ -1,7 +1,7 @@
 //! Which devices have a session, and how one is ended.
 //!
-//! A device that does as OpenVPN asks is told that its session ends, and leaves (`client-kill`). OpenVPN waits five seconds for
-//! that and forwards packets meanwhile, so whoever does not leave at once is cut off (`kill`), without a word.
+//! `client-kill` announces the end of a session, and a device that complies leaves. OpenVPN waits five seconds for that and
+//! forwards packets meanwhile. So `kill` ends the sessions of devices that do not leave at once, without a notice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,12 +14,12 @@ use super::management::{Client, Peer};
 const GRACE: Duration = Duration::from_millis(500);
 /// Pause before a session that is still there is cut off again.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Sessions at most (our choice); OpenVPN's own limit is 1024 unless it is told another.
+/// Sessions at most (our choice); OpenVPN's default is 1024.
 const MAX_SESSIONS: usize = 65_536;
 
 struct Session {
     peer: Peer,
-    /// When it is cut off, once it has been told to leave.
+    /// When it is cut off, after the request to leave.
     cut_at: Option<Instant>,
 }
 
@@ -70,7 +70,7 @@ impl Sessions {
         self.0.values().filter_map(|session| session.cut_at).min()
     }
 
-    /// Commands that cut off whoever should have left. OpenVPN knows sessions by name there: others of the same device come back.
+    /// Commands that end the sessions of devices that did not leave. They name the device, so its other sessions end and reconnect.
     pub(super) fn cut(&mut self, now: Instant) -> Vec<String> {
         let mut names = BTreeSet::new();
         for session in self.0.values_mut() {
