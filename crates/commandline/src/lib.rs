@@ -3,10 +3,12 @@
 #![forbid(unsafe_code)]
 
 mod failure;
+mod files;
 mod logging;
 mod output;
 mod passphrase;
 mod place;
+mod site_args;
 
 use std::process::ExitCode;
 
@@ -14,11 +16,13 @@ use clap::error::ErrorKind;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+pub use files::{reserve, write_new, write_reserved};
 pub use logging::start_logging;
 pub use output::{OutputArgs, field, json_line, list, print, read_text, text, visible, write_out};
-pub use passphrase::{is_there, passphrase};
+pub use passphrase::{is_there, new_password, passphrase};
 pub use place::place;
 pub use service_kit::{Failure, OrHint, Outcome};
+pub use site_args::SiteArgs;
 
 /// A command without arguments, which gets the help text and exit code 2.
 const HELP_INSTEAD: ErrorKind = ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
@@ -51,6 +55,18 @@ pub fn main<C>(
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure::report(&failure, program, json),
     }
+}
+
+/// Runs a command in a runtime with all its threads.
+///
+/// # Errors
+/// Where the runtime cannot start, and those of the command.
+pub fn block_on(command: impl Future<Output = Outcome>) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .or_hint("cannot start", "check the limits on threads and open files")?;
+    runtime.block_on(command)
 }
 
 /// Cancels `stop` on SIGTERM, SIGINT or SIGHUP.

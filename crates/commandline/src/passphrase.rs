@@ -50,6 +50,14 @@ pub fn passphrase(data: &Path, file: Option<&Path>) -> Outcome<Zeroizing<Vec<u8>
     read(&own)
 }
 
+/// 120 random bits in letters that survive being typed.
+pub fn new_password() -> Outcome<Zeroizing<String>> {
+    let mut bytes = Zeroizing::new([0u8; 15]);
+    aws_lc_rs::rand::fill(bytes.as_mut())
+        .map_err(|_| Failure::new(anyhow::anyhow!("no random bytes"), "check the kernel"))?;
+    Ok(Zeroizing::new(hex::encode(bytes.as_ref())))
+}
+
 /// Whether a file is there. One that cannot be looked at is not missing: a new passphrase in its place
 /// would make every key useless.
 pub fn is_there(file: &Path) -> Outcome<bool> {

@@ -13,7 +13,6 @@ use pki::spki::{AlgorithmIdentifierOwned, SubjectPublicKeyInfoOwned};
 use registry::{AuthorityId, AuthorityKeys};
 
 use crate::config::Keys;
-use crate::key_process;
 
 /// Time for which a token that did not answer is not asked again: whoever wants a signature meanwhile is refused at once, rather
 /// than that all wait for it one after the other.
@@ -108,7 +107,8 @@ impl Host {
         if let Some(host) = &*running {
             return Ok(host.clone());
         }
-        let host = key_process::start().map_err(|_| elsewhere("its process does not start"))?;
+        let host = tunnel_tools::start_key_process()
+            .map_err(|_| elsewhere("its process does not start"))?;
         Ok(running.insert(host).clone())
     }
 }

@@ -1,7 +1,6 @@
 //! `cordon.toml`: every setting has a default, every mistake is named with its line.
 
 mod keys;
-mod mail;
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -10,10 +9,10 @@ use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 
 use accelerator::AcceleratorConfig;
+use notices::Mail;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::keys::Keys;
-pub(crate) use self::mail::{Mail, Security, is_mail_address};
 use crate::audit_host::shipping::AuditHostPeer;
 use crate::failure::{Failure, OrHint as _, Outcome};
 

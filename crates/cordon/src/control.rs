@@ -33,7 +33,6 @@ use crate::silence::Silence;
 use crate::site::Site;
 use crate::{administration, authorities};
 
-mod files;
 mod issue_user;
 mod journal;
 mod request;
@@ -41,7 +40,6 @@ mod request;
 pub(crate) use issue_user::rfc3339;
 use issue_user::{hint, issue_user};
 
-pub(crate) use files::{reserve, write_new, write_reserved};
 pub(crate) use journal::{GATEWAY_ROLE, as_values, send_journal, take_over};
 use request::{Answer, MAX_MESSAGE};
 pub(crate) use request::{Change, Question, Request, Whose};

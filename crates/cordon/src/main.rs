@@ -21,12 +21,10 @@ mod control;
 mod credentials;
 mod databases;
 mod demo;
-mod est_client;
 mod export;
 mod failure;
 mod gate;
 mod giver;
-mod key_process;
 mod keys;
 mod last_checkpoint;
 mod log_proof;
@@ -43,6 +41,7 @@ mod roles;
 mod settings;
 mod silence;
 mod site;
+mod site_control;
 mod trust_bundle;
 mod trust_state;
 mod uninterrupted;
@@ -53,7 +52,8 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 use crate::cli::{Cli, Command};
-use crate::failure::{OrHint as _, Outcome};
+use crate::failure::Outcome;
+use crate::site_control::OrdersToSites;
 
 fn main() -> ExitCode {
     commandline::main("cordon", Cli::try_parse, run)
@@ -61,29 +61,13 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli) -> Outcome {
     commandline::start_logging(&cli.output.log)?;
-    if let Command::Vpn(cli::Vpn::Signer) = cli.command {
-        return commands::vpn::signer();
-    }
-    if let Command::Vpn(cli::Vpn::Fetcher) = cli.command {
-        return commands::vpn_fetcher::run();
-    }
     if let Command::Lab(words) | Command::Ibc(words) = &cli.command {
         return commands::laboratory::run(&cli, words);
     }
-    // What it gives up, it must give up before there are other threads.
-    let signer = match &cli.command {
-        Command::Vpn(cli::Vpn::Up { config }) => Some(commands::vpn_confinement::begin(config)?),
-        _ => None,
-    };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .or_hint("cannot start", "check the limits on threads and open files")?;
-    match (cli.command, signer) {
-        (Command::Vpn(cli::Vpn::Up { config }), Some(signer)) => {
-            runtime.block_on(commands::vpn_up::up(&config, signer))
-        }
-        (command, _) => runtime.block_on(dispatch(command, cli.output.json)),
+    match cli.command {
+        // It starts its runtime itself: some of its commands give up rights before there are other threads.
+        Command::Vpn(command) => tunnel_tools::run(command, &OrdersToSites, cli.output.json),
+        command => commandline::block_on(dispatch(command, cli.output.json)),
     }
 }
 
@@ -96,11 +80,10 @@ async fn dispatch(command: Command, json: bool) -> Outcome {
         Command::Camera(command) => cordon_camera::run(command, json).await,
         Command::Evidence(command) => commands::evidence::run(command, json).await,
         Command::Audit(command) => commands::audit::run(command, json).await,
-        Command::Vpn(command) => commands::vpn::run(command, json).await,
         Command::Pki(command) => commands::pki::run(command, json).await,
         Command::Registry(command) => commands::registry::run(command, json).await,
         Command::Directory(command) => commands::directory::run(command, json).await,
-        Command::Lab(_) | Command::Ibc(_) => Ok(()),
+        Command::Vpn(_) | Command::Lab(_) | Command::Ibc(_) => Ok(()),
         Command::Config { command } => commands::config::run(command, json).await,
         Command::Site(command) => commands::site::run(command, json).await,
         Command::Openapi => commands::openapi(),

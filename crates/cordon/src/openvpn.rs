@@ -4,26 +4,12 @@ use audit::Actor;
 use pki::cert::CertificateChain;
 use pki::profile::CaKind;
 use registry::AdmissionError;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
+use tunnel_tools::CertificateRequest;
 
 use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::site::Site;
-
-/// A certificate asked of the site; the private key stays where it was made.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum CertificateRequest {
-    /// For a server; request in DER, hexadecimal.
-    Server {
-        csr: String,
-    },
-    Device {
-        name: String,
-        csr: String,
-    },
-}
 
 /// Issues a certificate on an open site.
 pub(crate) async fn issue(

@@ -10,6 +10,7 @@
 //! imports a service.
 
 pub mod cameras;
+pub mod chart;
 pub mod compare;
 mod experiment;
 mod experiments;

@@ -1,6 +1,6 @@
 //! Charts as files of their own, which follow the reader's light or dark setting.
 
-use chart::{Anchor, Area, Axis, Canvas, Rect, number};
+use lab::chart::{Anchor, Area, Axis, Canvas, Rect, number};
 
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 400.0;

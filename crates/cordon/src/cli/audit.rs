@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use commandline::SiteArgs;
 
 use super::audit_host::{AlarmArgs, CloseAlarm};
-use super::site_args::AcceptLoss;
 
 /// `cordon audit …`.
 #[derive(Debug, Subcommand)]
@@ -69,4 +69,14 @@ pub(crate) struct AuditVerify {
     /// Folder of the roles' journals, which must all be contained in the log.
     #[arg(long, value_name = "DIR")]
     pub(crate) journals: Option<PathBuf>,
+}
+
+/// `cordon audit accept-loss` and its like.
+#[derive(Debug, Args)]
+pub(crate) struct AcceptLoss {
+    #[command(flatten)]
+    pub(crate) site: SiteArgs,
+    /// Why; it is recorded for ever.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: String,
 }

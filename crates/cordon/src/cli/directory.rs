@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
-use super::site_args::SiteArgs;
+use commandline::SiteArgs;
 
 /// `cordon directory …`.
 #[derive(Debug, Subcommand)]

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use super::authorities::{
     Authorities, Ceremony, InstallAuthorities, NewAuthority, RequestAuthorities,
 };
-use super::site_args::SiteArgs;
+use commandline::SiteArgs;
 
 /// `cordon pki …`.
 #[derive(Debug, Subcommand)]
@@ -126,7 +126,7 @@ Then hold a ceremony with these requests, and `cordon pki install-authorities`."
   cordon pki renew --file /etc/openvpn/server/server.conf --server pki.example.org:8445 \\
     --root root.pem --watch --deploy-hook /etc/cordon/restart-openvpn
 A file holds a key and its certificates (PEM), or is an OpenVPN configuration with <cert> and <key>.")]
-    Renew(crate::commands::renew::Renew),
+    Renew(tunnel_tools::Renew),
     /// Profiles of certificates: what each kind of certificate says.
     #[command(subcommand)]
     Profile(PkiProfile),

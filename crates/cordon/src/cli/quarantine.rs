@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::site_args::SiteArgs;
+use commandline::SiteArgs;
 
 /// `cordon evidence quarantine …`.
 #[derive(Debug, Subcommand)]

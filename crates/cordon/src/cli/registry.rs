@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::site_args::SiteArgs;
+use commandline::SiteArgs;
 
 /// `cordon registry …`.
 #[derive(Debug, Subcommand)]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::registry::{HolderName, Invited, ProfileName};
-use super::site_args::SiteArgs;
+use commandline::SiteArgs;
 
 /// `cordon registry request …`.
 #[derive(Debug, Subcommand)]

@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
+use commandline::{new_password, reserve, write_reserved};
 use pki::cert::CertificateChain;
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 use super::{list, text};
 use crate::cli::{Pki, Revoke, SiteArgs};
-use crate::control::{Request, Whose, ask, reserve, write_reserved};
+use crate::control::{Request, Whose, ask};
 use crate::failure::{Failure, OrHint as _, Outcome};
 
 pub(crate) async fn run(command: Pki, json: bool) -> Outcome {
@@ -34,7 +35,7 @@ pub(crate) async fn run(command: Pki, json: bool) -> Outcome {
         Pki::Ceremony(command) => super::ceremony::run(command, json),
         Pki::RequestAuthorities(args) => super::authorities::request(&args, json).await,
         Pki::InstallAuthorities(args) => super::authorities::install(&args, json).await,
-        Pki::Renew(args) => super::renew::run(&args, json).await,
+        Pki::Renew(args) => tunnel_tools::renew(&args, json).await,
         Pki::Profile(command) => super::pki_profile::run(command, json).await,
         Pki::Audit(args) => super::pki_audit::run(&args, json).await,
         Pki::Show { file } => show(&file, json),
@@ -80,14 +81,6 @@ async fn issue_user(
         password_file.display(),
     );
     super::print(json, &value, &summary)
-}
-
-/// 120 random bits in letters that survive being typed.
-pub(crate) fn new_password() -> Outcome<Zeroizing<String>> {
-    let mut bytes = Zeroizing::new([0u8; 15]);
-    aws_lc_rs::rand::fill(bytes.as_mut())
-        .map_err(|_| Failure::new(anyhow::anyhow!("no random bytes"), "check the kernel"))?;
-    Ok(Zeroizing::new(hex::encode(bytes.as_ref())))
 }
 
 async fn revoke(args: Revoke, json: bool) -> Outcome {

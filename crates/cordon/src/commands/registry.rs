@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
+use commandline::{reserve, write_new};
 use serde_json::json;
 use zeroize::Zeroizing;
 
 use super::{list, text};
 use crate::cli::{HolderArgs, Registry, SiteArgs};
 use crate::config::Config;
-use crate::control::{Change, Request, ask, reserve, write_new};
+use crate::control::{Change, Request, ask};
 use crate::failure::{Failure, OrHint as _, Outcome};
 
 pub(crate) async fn run(command: Registry, json: bool) -> Outcome {

@@ -17,9 +17,6 @@ use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::orders::{ActOrder, ChosenProfile, Holder, InviteOrder, RequestOrder, StepOrder};
 use pki::name::WindowsAccount;
 
-/// Longest file with a certification request.
-const MAX_CSR: u64 = pki::csr::MAX_CSR_TEXT_LEN as u64;
-
 pub(crate) async fn run(command: RequestCommand, json: bool) -> Outcome {
     match command {
         RequestCommand::New(act) => {
@@ -200,7 +197,7 @@ async fn carry_out(seen: Seen, out: Option<&Path>, cmp: bool, json: bool) -> Out
         }
     }
     // Before the order, which uses the approvals up.
-    let place = out.map(|out| control::reserve(out).map(|place| (out, place)));
+    let place = out.map(|out| commandline::reserve(out).map(|place| (out, place)));
     let place = place.transpose()?;
     let mut value = ask_for(&site, RequestOrder::CarryOut { id, seen, cmp }).await?;
     let mut summary = line(&value);
@@ -213,10 +210,10 @@ async fn carry_out(seen: Seen, out: Option<&Path>, cmp: bool, json: bool) -> Out
         .or_hint("the recovered key", "use the same version of cordon")?;
     if let Some((out, place)) = place {
         match (envelope, code, text(&value, "chain_pem")) {
-            (Some(envelope), ..) => control::write_reserved(place, &envelope)?,
+            (Some(envelope), ..) => commandline::write_reserved(place, &envelope)?,
             (None, Some(code), _) => write_code(place, &code)?,
             (None, None, "") => return print(json, &value, &summary),
-            (None, None, chain) => control::write_reserved(place, chain.as_bytes())?,
+            (None, None, chain) => commandline::write_reserved(place, chain.as_bytes())?,
         }
         summary.push_str(&format!("\nwrote {}", out.display()));
     }
@@ -232,7 +229,7 @@ pub(crate) fn take_code(answer: &mut Value) -> Option<Zeroizing<String>> {
 }
 
 pub(crate) fn write_code(place: durable::Reserved, code: &str) -> Outcome {
-    control::write_reserved(place, Zeroizing::new(format!("{code}\n")).as_bytes())
+    commandline::write_reserved(place, Zeroizing::new(format!("{code}\n")).as_bytes())
 }
 
 fn order(act: NewAct) -> Outcome<(ActOrder, Asking)> {
@@ -248,7 +245,7 @@ fn order(act: NewAct) -> Outcome<(ActOrder, Asking)> {
             let order = ActOrder::Issue {
                 holder: named(holder)?,
                 tunnel_only,
-                csr: read_csr(&csr)?,
+                csr: tunnel_tools::read_csr(&csr)?,
                 clearance,
                 profile: chosen(profile)?,
                 by_password: false,
@@ -362,16 +359,4 @@ pub(crate) fn named(named: HolderName) -> Outcome<Holder> {
             Err(Failure::usage("nobody is named", hint))
         }
     }
-}
-
-/// The request in DER, hexadecimal.
-pub(super) fn read_csr(file: &Path) -> Outcome<String> {
-    const HINT: &str = "make one with `openssl req -new -key KEY -out FILE`";
-    let what = || format!("cannot use {} as a certification request", file.display());
-    let bytes = super::read_regular(file, MAX_CSR, HINT)?;
-    let der = match std::str::from_utf8(&bytes) {
-        Ok(pem) => pki::csr::from_pem(pem).or_hint(what(), HINT)?,
-        Err(_) => bytes.to_vec(),
-    };
-    Ok(hex::encode(der))
 }

@@ -13,13 +13,13 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use approval::{Approval, Request, State};
+use commandline::write_new;
 use pki::cert::{self, CertificateChain};
 use pki::path::{Purpose, TrustStore};
 use serde_json::{Value, json};
 
 use super::request::request_of;
 use super::{list, print, text};
-use crate::control::write_new;
 use crate::failure::{Failure, OrHint as _, Outcome};
 
 const HINT: &str = "do not rely on it; have it exported anew";

@@ -25,7 +25,7 @@ async fn status(data: &Path, json: bool) -> Outcome {
     if lines.is_empty() {
         lines.push("no problem and no warning".to_owned());
     }
-    lines.extend(super::vpn_client::describe_accelerator(&state));
+    lines.extend(tunnel_tools::describe_accelerator(&state));
     super::print(json, &state, &lines.join("\n"))
 }
 

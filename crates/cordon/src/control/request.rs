@@ -89,7 +89,7 @@ pub(crate) enum Request {
     },
     /// What a verifier of custody packages must know.
     Trust,
-    Openvpn(crate::openvpn::CertificateRequest),
+    Openvpn(tunnel_tools::CertificateRequest),
     /// Problems, warnings, and the accelerator.
     Status,
     /// The current revocation lists.

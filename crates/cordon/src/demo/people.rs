@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
+use commandline::{new_password, write_new};
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
-use crate::commands::pki::new_password;
-use crate::control::{Request, write_new};
+use crate::control::Request;
 use crate::failure::{OrHint as _, Outcome};
 use crate::site::Site;
 

@@ -21,7 +21,6 @@ use vpn::daemon::{self, DaemonHandle, Thread};
 use super::DEVICE;
 use crate::control::{GATEWAY_ROLE, as_values, take_over};
 use crate::failure::{OrHint as _, Outcome};
-use crate::key_process;
 use crate::site::Site;
 
 /// The centre inside the tunnel.
@@ -221,7 +220,7 @@ fn spawn(work: Vec<Thread>, threads: &mut Vec<std::thread::JoinHandle<()>>) {
 }
 
 fn load(folder: &Path, settings: &str) -> Outcome<ResolvedConfig> {
-    let signer = key_process::start()?;
+    let signer = tunnel_tools::start_key_process()?;
     let loaded =
         ResolvedConfig::read(settings, folder, &signer).or_hint("the tunnel's settings", HINT)?;
     let lists = daemon::read_crls(loaded.crl_files()).or_hint("revocation lists", HINT)?;

@@ -1,7 +1,7 @@
 //! Least, average and greatest round trip side by side for each packet size, as the thesis draws them
 //! (Fig. 5.2 and 5.3): how far a protocol's times spread.
 
-use chart::{Area, Axis, Canvas, number};
+use crate::chart::{Area, Axis, Canvas, number};
 
 use crate::record::{Figure, Outcome, State};
 use crate::report::part::Part;

@@ -1,7 +1,7 @@
 //! Bars of speed in front of striped bars of processor use, as the thesis draws its file transfers
 //! (Fig. 5.5 to 5.8): how fast, and how busy that keeps the machine.
 
-use chart::{Anchor, Area, Axis, Canvas, number};
+use crate::chart::{Anchor, Area, Axis, Canvas, number};
 
 use crate::record::{Outcome, State};
 use crate::report::part::Part;

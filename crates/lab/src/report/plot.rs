@@ -3,7 +3,7 @@
 //! Bars lie, because names of ciphers are long; published bars stand right below ours, as in the
 //! publications' own charts.
 
-use chart::{Anchor, Area, Axis, Canvas, number};
+use crate::chart::{Anchor, Area, Axis, Canvas, number};
 
 use crate::record::{Figure, Interval, Row};
 

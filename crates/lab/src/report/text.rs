@@ -1,6 +1,6 @@
 //! Measurements as people read them.
 
-pub(crate) use chart::number;
+pub(crate) use crate::chart::number;
 
 use crate::record::Interval;
 

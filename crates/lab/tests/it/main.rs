@@ -1,5 +1,7 @@
 //! Stored results: read again, shown, compared.
 
+mod chart;
+
 use lab::compare::{What, compare, ratios, table};
 use lab::record::{ReadError, Results, State};
 use lab::report;
