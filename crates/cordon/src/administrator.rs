@@ -15,8 +15,8 @@
 //! ```
 //!
 //! The challenge lives as long as the connection, at most [`PATIENCE`], and takes one signature. Without a
-//! running site the command checks the same itself, and the actor's name says that it was offline: whoever
-//! can do that owns the data folder, and is stopped by the file system or by nothing.
+//! running site the command checks the same itself, and the actor's name says that it was offline. Only
+//! the owner of the data folder can do that, and only the file system could stop them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -75,7 +75,7 @@ pub(crate) struct Signed {
 }
 
 impl Challenge {
-    /// One that nobody had before.
+    /// A new one, from the system's random source.
     pub(crate) fn new() -> Outcome<Self> {
         let mut bytes = [0; 32];
         let filled = aws_lc_rs::rand::fill(&mut bytes);
@@ -111,7 +111,7 @@ impl Challenge {
         })
     }
 
-    /// The certificates by whose first the request was signed; nobody is admitted by that alone.
+    /// The signer's certificate and its issuers. The signature alone admits no person.
     fn signer(&self, signed: &Signed) -> Outcome<CertificateChain> {
         const HINT: &str = "use the same version of cordon";
         let der = STANDARD
@@ -228,7 +228,7 @@ pub(crate) async fn admit(site: &Site, request: &Request, caller: Caller<'_>) ->
             .decide(who, action, &Resource::system(), &context);
         Some(decision).filter(|decision| !decision.allowed)
     };
-    // The account reads what it may whoever signs: it could leave the signature out.
+    // The account may read without a signature, so a signature takes nothing away.
     let console = at_console(&caller).principal;
     let refused =
         decide(&giver.principal).filter(|_| !action.reads() || decide(&console).is_some());

@@ -1,7 +1,7 @@
 //! Whether the data folder lies on an encrypted file system, as far as the kernel says.
 //!
-//! The index has plates and places in the clear, so operators are told to encrypt the disk; this looks
-//! whether they did. From the folder's mount the way leads to the block device, and from there down: a
+//! The index has plates and places in the clear, so the manual asks operators to encrypt the disk; this
+//! looks whether they did. From the folder's mount the way leads to the block device, and from there down: a
 //! mapping whose uuid begins with `CRYPT-` is dm-crypt (LUKS), a logical volume or an array is encrypted if
 //! all below of it is, a partition if its disk is, a loop device if the file behind it is. A folder with an
 //! fscrypt policy is encrypted by itself. Encryption in the disk's own hardware shows nowhere.

@@ -1,4 +1,4 @@
-//! The issuing authorities of an open site: renewed, followed by another generation, and put to use.
+//! The issuing authorities of an open site: renewed, followed by another generation, and activated.
 
 use std::path::PathBuf;
 
@@ -171,7 +171,7 @@ pub(crate) async fn drop(
     let id: AuthorityId = name.parse().or_hint("name of an authority", HINT)?;
     let dropped = site.registry.drop_authority(id, who, now).await;
     dropped.or_hint("not dropped", HINT)?;
-    // Nobody asks about what it issued: its signer of OCSP responses ends with it.
+    // No client asks about what it issued: its signer of OCSP responses ends with it.
     site.credentials.renew(&site.registry, now).await?;
     Ok(json!({ "dropped": id.to_string() }))
 }
@@ -182,13 +182,13 @@ async fn take_up(site: &Site, now: OffsetDateTime) -> Outcome<Vec<AuthorityId>> 
     let secret = site.credentials.passphrase();
     let new = site.registry.take_authorities(secret, now).await;
     let new = new.or_hint("the certificates are there, but not taken up", HINT)?;
-    // Whoever signs OCSP responses for a new generation is there before the first asks.
+    // The signer of OCSP responses for a new generation is ready before the first request.
     site.credentials.renew(&site.registry, now).await?;
     site.credentials.announce_renewal();
     Ok(new)
 }
 
-/// Installs what the ceremony in a folder made, given with the root's digest, if it is told, and the passphrase of the
+/// Installs what the ceremony in a folder made, given with the root's digest, if there is one, and the passphrase of the
 /// authorities' keys.
 pub(crate) async fn install(
     site: &Site,

@@ -14,8 +14,8 @@ use registry::{AuthorityId, AuthorityKeys};
 
 use crate::config::Keys;
 
-/// Time for which a token that did not answer is not asked again: whoever wants a signature meanwhile is refused at once, rather
-/// than that all wait for it one after the other.
+/// Time for which a token that did not answer is not asked again. Meanwhile requests for signatures are refused at once;
+/// otherwise all would wait for it one after the other.
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// Where the settings say that keys are; they are reached when they are asked for.
@@ -165,7 +165,7 @@ impl Signer for TokenKey {
             }
         };
         let mut loaded = self.lock();
-        // Whoever had the turn before may have waited for a token that does not answer.
+        // The turn before may have waited for a token that does not answer.
         self.host.check_pause()?;
         match loaded.as_ref().map(|key| key.sign(scheme, message)) {
             Some(Ok(signature)) => return Ok(signature),

@@ -120,7 +120,7 @@ pub(crate) enum Command {
     },
 }
 
-/// What another program is told.
+/// The arguments of another program.
 #[derive(Debug, Args)]
 pub(crate) struct Words {
     /// Its arguments.

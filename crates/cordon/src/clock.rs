@@ -1,6 +1,6 @@
 //! The site's floor under the clock, in `DIR/last-time`.
 //!
-//! A clock that went back, for want of a battery or by somebody's hand, stops nothing and harms nothing:
+//! A clock that went back, for want of a battery or because a person set it, stops nothing and harms nothing:
 //! the site starts, says so in log and `/healthz`, and issues nothing and settles no block until the
 //! clock is past the latest time that was known. Cameras keep what they have meanwhile.
 //!
@@ -43,8 +43,8 @@ pub(crate) fn floor(data: &Path) -> Outcome<ClockFloor> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => return Err(error).or_hint(what(), "check the folder's rights and its disk"),
     }
-    // The root's list is as old as the site, or as the last act of the root's key. The other lists are
-    // no measure: a clock that was ahead for a night would be the floor from then on.
+    // The root's list is as old as the site, or as the last act of the root's key. The other lists do
+    // not count: a clock that was ahead for a night would be the floor from then on.
     if let Ok(der) = std::fs::read(data.join("pki/crl/root.crl"))
         && let Ok(list) = pki::crl::parse(&der)
     {
@@ -62,7 +62,7 @@ fn write(data: &Path, at: OffsetDateTime) -> Outcome {
     )
 }
 
-/// Lets a site go on whose floor is wrong because its clock was ahead; recorded first.
+/// Lets a site continue whose floor is wrong because its clock was ahead; recorded first.
 pub(crate) fn accept(data: &Path, audit: &SharedLog, reason: &str) -> Outcome {
     let now = OffsetDateTime::now_utc();
     let before = floor(data).ok().and_then(|floor| floor.known());

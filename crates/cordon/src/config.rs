@@ -76,7 +76,7 @@ pub(crate) struct Registration {
     pub(crate) approvers: [u8; 5],
     /// Hours for the second approval of an emergency.
     pub(crate) confirm_hours: u32,
-    /// Files with fingerprints of keys that nobody gets a certificate for.
+    /// Files with fingerprints of keys that get no certificate.
     pub(crate) weak_keys: Vec<PathBuf>,
     /// Certificates (PEM) to whose keys archived keys are encrypted. Their private keys are kept elsewhere.
     pub(crate) recovery: PathBuf,
@@ -86,7 +86,7 @@ pub(crate) struct Registration {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Approvals {
-    /// On the order of whoever may give commands.
+    /// On the order of a person who may give commands.
     #[default]
     Direct,
     /// On a request that others have approved.
@@ -146,7 +146,7 @@ pub(crate) struct Site {
     /// Address of the plain HTTP listener as others reach it, for instance `http://pki.example.org`: it goes
     /// into certificates, with `/crl/…` and `/ocsp`. Empty: they name none.
     pub(crate) public_url: String,
-    /// Origin of the audit log, a name without scheme that nobody else uses.
+    /// Origin of the audit log, a name without scheme that no other log has.
     pub(crate) log_origin: String,
 }
 

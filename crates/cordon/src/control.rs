@@ -59,7 +59,7 @@ pub(crate) async fn ask(args: &SiteArgs, request: Request) -> Outcome<Value> {
         Ok(stream) => over_socket(stream, &request, Person::of(args)?.as_ref()).await,
         // No socket, or one that a killed site left behind.
         Err(_) => {
-            // The person's files and the output are of whoever gives the command.
+            // The person's files and the output belong to the user who gives the command.
             let person = Person::of(args)?;
             let _owner = AsOwner::of(&args.data)?;
             let database = args.data.join("registry.sqlite");
@@ -182,7 +182,7 @@ pub(crate) async fn serve(site: Site, listener: UnixListener, stop: Cancellation
 }
 
 async fn answer(site: &Site, stream: UnixStream) -> std::io::Result<()> {
-    // Before anything is read: an order of somebody unknown is not carried out.
+    // Before anything is read: an order of an unknown user is not carried out.
     let unix = crate::console::peer(&stream.peer_cred()?);
     let (read, mut write) = stream.into_split();
     let mut read = BufReader::new(read.take(MAX_MESSAGE));

@@ -1,8 +1,8 @@
 //! The certificates that a site shows and signs with, renewed while it runs.
 //!
 //! Listeners, intake and review hold handles whose content is replaced here, so that nothing restarts.
-//! A certificate that was revoked is replaced like one that has reached two thirds of its life: whoever
-//! stole the key keeps a useless one, and the site goes on with another.
+//! A certificate that was revoked is replaced like one that has reached two thirds of its life: a stolen
+//! key is useless then, and the site works with another.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ struct Held {
     bundle: KeyPair,
     /// Certificates of those who sign OCSP responses.
     ocsp: BTreeMap<AuthorityId, Certificate>,
-    /// Certificate of whoever signs CMP answers, where CMP is on.
+    /// Certificate of the signer of CMP answers, where CMP is on.
     cmp: Option<Certificate>,
     /// Certificate of the registration authority of SCEP, where that is on.
     scep: Option<Certificate>,
@@ -153,12 +153,12 @@ impl Credentials {
         responses
     }
 
-    /// Changes when cameras are to connect anew.
+    /// Changes when cameras must connect again.
     pub(crate) fn renewals(&self) -> watch::Receiver<()> {
         self.renewals.subscribe()
     }
 
-    /// Has cameras connect anew: with each connection they learn of revocations, and what is replaced may have been
+    /// Has cameras connect again: with each connection they learn of revocations, and what is replaced may have been
     /// revoked.
     pub(crate) fn announce_renewal(&self) {
         self.renewals.send_replace(());
@@ -214,7 +214,7 @@ impl Credentials {
             .or_hint("cannot write the sealing certificates", HINT)
     }
 
-    /// Name and certificate of whatever must not expire unnoticed.
+    /// Name and certificate of everything that must not expire unnoticed.
     pub(crate) fn certificates(&self) -> Vec<(String, Certificate)> {
         self.read(|held| {
             let own = [

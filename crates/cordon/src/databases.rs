@@ -33,7 +33,7 @@ pub(crate) const CHANGED: &str = "the database was changed by something else, or
     data folder, and look at the log with `cordon pki audit`; where no copy is newer, `cordon audit accept-loss --data DIR \
     --reason TEXT` has the databases count";
 
-/// Tells that somebody else changed the registry's database.
+/// Tells that another program changed the registry's database.
 pub(crate) fn is_foreign(error: &RegistryError) -> bool {
     match error {
         RegistryError::Contradiction(_) => true,
@@ -163,8 +163,8 @@ impl Looks {
         self.note(now, now, looked, is_foreign)
     }
 
-    /// Takes the outcome of a look. A failure is the end if somebody else wrote, and otherwise once
-    /// nothing was seen for [`PATIENCE`]: whoever can keep a look from ending must not gain by it.
+    /// Takes the outcome of a look. A failure is the end if another program wrote, and otherwise once
+    /// nothing was seen for [`PATIENCE`]: a program that can keep looks from ending must gain nothing by it.
     fn note<E: Error + Send + Sync + 'static>(
         &mut self,
         began: Instant,

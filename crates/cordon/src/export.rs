@@ -101,7 +101,7 @@ pub(crate) async fn into_folder(
 /// The package as a ZIP file whose bytes are made while they are read, in bounded memory.
 ///
 /// After an error the stream ends with that error, and without the directory that a ZIP file ends
-/// with: nobody can take what came for the whole.
+/// with, so that a part cannot pass for the whole.
 pub(crate) fn stream(export: Export, folder: String) -> Body {
     let (sender, pieces) = mpsc::channel(PIECES);
     let runtime = Handle::current();

@@ -39,7 +39,7 @@ const LOGINS: RepeatBounds = RepeatBounds {
 /// Refusals by action and reason; clones count the same.
 pub(crate) type Refusals = Family<Vec<(&'static str, String)>, Counter>;
 
-/// Validates peers against the registry and the directory, anew on every request.
+/// Validates peers against the registry and the directory, on every request.
 pub(crate) struct Gate {
     site: Site,
     certificates: Mutex<Repeats>,
@@ -163,8 +163,8 @@ impl Gate {
     ) -> Result<(Principal, Epoch), Refused> {
         let now = OffsetDateTime::now_utc();
         // The registry's epoch before the password is checked, so that a revocation meanwhile
-        // leaves a session that has ended already; what it says of the person is told to nobody who
-        // does not know the password.
+        // leaves a session that has ended already. Only who knows the password learns what the registry says
+        // of the person.
         let registry = self.registry_epoch(uid).await;
         let directory = &self.site.directory;
         let refused = match (directory.login(uid, password, from, now).await, registry) {
@@ -214,8 +214,7 @@ impl Gate {
         Ok(principal.at_address(from))
     }
 
-    /// The epoch of a person's rights, which changes with each right that is taken away, whichever way the person was
-    /// recognised.
+    /// The epoch of a person's rights, which changes with each right that is taken away, after a login by certificate or password.
     pub(crate) async fn epoch(&self, uid: &str) -> Result<Epoch, Refused> {
         Ok(self.standing(uid).await?.0)
     }
@@ -233,7 +232,7 @@ impl Gate {
         }
     }
 
-    /// The registry's part of a person's epoch. A person whom the registry refuses gets no
+    /// The registry's part of a person's epoch. A person refused by the registry gets no
     /// session; one that never had a certificate is the directory's alone.
     async fn registry_epoch(&self, uid: &str) -> Result<i64, Refused> {
         match self.site.registry.holder_state(CaKind::Users, uid).await {

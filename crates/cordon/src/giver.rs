@@ -7,7 +7,7 @@ use audit::Actor;
 pub(crate) struct Giver {
     /// The actor of its events.
     pub(crate) actor: Actor,
-    /// The person, or the account of this machine, about whom the rules decide.
+    /// The person, or the account of this machine, that the rules decide about.
     pub(crate) principal: Principal,
     /// The certificate of the person who signed the command, in DER; none at the console.
     pub(crate) certificate: Option<Vec<u8>>,

@@ -1,6 +1,6 @@
 //! The keys and certificates of this site's own services.
 //!
-//! Each lies in `keys/NAME.key` (encrypted) and `keys/NAME.pem` (certificate and issuer). A
+//! Each is in `keys/NAME.key` (encrypted) and `keys/NAME.pem` (certificate and issuer). A
 //! certificate that has used up two thirds of its life, or was revoked, is replaced together with its
 //! key; former sealing keys stay, because archived blocks are sealed to them.
 
@@ -101,7 +101,7 @@ impl KeyFolder<'_> {
             .await
     }
 
-    /// The pair that SCEP messages are encrypted to, and that signs answers: RSA, whatever the other keys are.
+    /// The pair that SCEP messages are encrypted to, and that signs answers: always RSA.
     pub(crate) async fn scep(&self) -> Outcome<KeyPair> {
         let keys = KeyFolder {
             folder: self.folder.clone(),
@@ -174,7 +174,7 @@ impl KeyFolder<'_> {
         self.save(name, key, issued)
     }
 
-    /// The pair that is there, if it goes on being used.
+    /// The pair that is there, if it stays in use.
     fn usable(&self, name: &str, usable: bool) -> Outcome<Option<KeyPair>> {
         if !is_there(&self.path(name, "pem"))? {
             return Ok(None);
@@ -186,8 +186,8 @@ impl KeyFolder<'_> {
         Ok(goes_on.then_some(pair))
     }
 
-    /// Whether anything is issued to the site itself now. An authority that is over must not keep the site from coming up: it is
-    /// the site that is told to have another one issue.
+    /// Whether anything is issued to the site itself now. An authority that has ended must not keep the site from starting: the
+    /// order to have another one issue goes to the site.
     fn can_issue(&self) -> bool {
         self.registry.issues_at(CaKind::Services, self.now)
     }

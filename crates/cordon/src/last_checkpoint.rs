@@ -246,7 +246,7 @@ impl Losses {
     }
 }
 
-/// Lets a site go on whose log was lost. `newest` is the largest number on which the index relies.
+/// Lets a site continue whose log was lost. `newest` is the largest number on which the index relies.
 pub(crate) fn accept_loss(
     data: &Path,
     audit: &SharedLog,

@@ -64,7 +64,7 @@ fn failed(error: &(dyn std::error::Error + 'static)) -> Response {
     StatusCode::SERVICE_UNAVAILABLE.into_response()
 }
 
-/// A size beyond the log's end gets no proof; the checkpoint shows whoever asked that it went back.
+/// A size beyond the log's end gets no proof; the checkpoint shows the asker that the log went back.
 fn prove(audit: &SharedLog, sizes: &[u64]) -> Result<serde_json::Value, audit::AuditError> {
     let view = audit.view()?;
     let mut proofs = Vec::with_capacity(sizes.len());

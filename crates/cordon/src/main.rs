@@ -1,6 +1,6 @@
 //! The `cordon` binary: command line, configuration, wiring of roles.
 //!
-//! What a role does is in its own crate; here is who is connected to whom. `site` opens the
+//! What a role does is in its own crate; this one connects them. `site` opens the
 //! roles, `up` puts them on listeners, `gate` turns certificates and passwords into principals,
 //! `portal_services` answer the portal, `control` serves the administrator's commands. Measurements
 //! and the research cipher are another program, `cordon-lab`.

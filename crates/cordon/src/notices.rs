@@ -110,7 +110,7 @@ impl Source for Site {
     }
 }
 
-/// Who is told of a change, and as what. Whoever made it is not, nor who may not log in.
+/// Recipients of a notice of a change, and in which part. The person who made it gets none, nor who may not log in.
 fn recipients<'a>(
     change: &NumberedChange,
     request: &Request,

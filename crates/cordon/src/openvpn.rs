@@ -60,7 +60,7 @@ pub(crate) async fn issue(
     }))
 }
 
-/// Certificates of one question at most; OpenVPN's own limit is 1024 sessions unless it is told another.
+/// Certificates of one question at most; OpenVPN's own limit is 1024 sessions by default.
 const MAX_SERIALS: usize = 65_536;
 
 /// Which certificates of devices are not to be accepted any more, and why.

@@ -17,7 +17,7 @@ pub(crate) enum Holder {
     Server(String),
 }
 
-/// The profile of a certificate, where somebody chose it.
+/// The profile of a certificate, where the requester chose it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ChosenProfile {
@@ -48,7 +48,7 @@ pub(crate) struct InviteOrder {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum RequestOrder {
-    /// Requests; only those that wait for somebody if `open`.
+    /// Requests; only those that wait for a person if `open`.
     List {
         open: bool,
     },

@@ -21,7 +21,7 @@ struct Users {
     process: u32,
 }
 
-/// `None`: the folder is not there yet, and will be of whoever makes it.
+/// `None`: the folder is not there yet, and will belong to the user who makes it.
 fn users(data: &Path) -> Outcome<Option<Users>> {
     match std::fs::metadata(data) {
         Ok(found) => Ok(Some(Users {

@@ -154,7 +154,7 @@ pub(crate) fn health(
     for one in registry.unusable_authorities() {
         let what = format!("the {} authority is not used: {}", one.id, one.reason);
         match one.state {
-            // Nobody can check what it issued.
+            // What it issued cannot be verified.
             Some(AuthorityState::Retired) => health.problems.push(what),
             _ => health.warnings.push(what),
         }
@@ -228,7 +228,7 @@ fn problem(record: &AuthorityRecord) -> Option<String> {
     (!record.has_key).then(|| format!("the key of the {id} authority cannot be used"))
 }
 
-/// Why one that waits could not be put to use now.
+/// Why one that waits could not be activated now.
 fn unready(record: &AuthorityRecord, now: OffsetDateTime) -> Option<String> {
     let (id, (begin, end)) = (record.id, record.validity());
     let why = if record.is_revoked {

@@ -22,7 +22,7 @@ use crate::orders::{ActOrder, StepOrder};
 use crate::registration;
 use crate::site::Site;
 
-/// Longest part of an address that stands in an event.
+/// Longest part of an address in an event.
 const MAX_PAGE: usize = 200;
 
 /// A person's work with registration requests, for one request of the browser.
@@ -38,7 +38,7 @@ pub(crate) struct RequestSession {
 
 impl RequestSession {
     /// Decides by the rules whether `who`, who shows `certificate` (DER; empty for a password), may do `action`, and records
-    /// the decision. Whoever may not is told that there is nothing.
+    /// the decision. Others get the answer that there is nothing.
     pub(crate) async fn open(
         site: &Site,
         gate: &Gate,
@@ -191,7 +191,7 @@ pub(crate) fn unusable(message: String) -> StepError {
     }
 }
 
-/// The registry's word about the request, whichever way it came.
+/// The registry's answer about the request, from a command or a page.
 fn of_request(failure: &Failure) -> Option<&RequestError> {
     if let Some(error) = failure.find::<RequestError>() {
         return Some(error);
@@ -231,7 +231,7 @@ fn refused(failure: &Failure) -> StepError {
     }
 }
 
-/// Whether the registry could not act, whoever asks and for what; of everything else the person is told why.
+/// Whether the registry could not act at all. The person sees the reason of every other refusal.
 const fn is_fault(error: &RegistryError) -> bool {
     matches!(
         error,

@@ -1,7 +1,7 @@
-//! Answers that last no longer than the rights of whoever asked.
+//! Answers that last no longer than the rights of their reader.
 //!
 //! A film may be read for hours. Its request was decided when it came, so what comes later is asked again while the answer is
-//! under way: whoever is revoked, suspended or cleared for less meanwhile gets no more of it.
+//! under way. A reader who is revoked, suspended or cleared for less meanwhile gets no more of it.
 
 use std::io;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ impl Lasting {
     }
 }
 
-/// Ends `body` with an error soon after the rights of `uid` are no longer those of `epoch`.
+/// Ends `body` with an error soon after the rights of `uid` differ from those of `epoch`.
 pub(crate) fn while_they_last(gate: Arc<Gate>, uid: &str, epoch: Epoch, body: Body) -> Body {
     let lasting = Lasting {
         gate,

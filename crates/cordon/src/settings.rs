@@ -73,8 +73,8 @@ impl Kept {
     }
 }
 
-/// Refuses to open a site without its configuration if that had demands: they would not count just because nobody
-/// named the file.
+/// Refuses to open a site without its configuration if that had demands: without the file they
+/// would not count.
 ///
 /// # Errors
 /// The first demand of the last start that the defaults do not make.
@@ -277,7 +277,7 @@ mod tests {
         };
         assert!(start(&config)[0].contains("settings.begin"));
         assert!(start(&config).is_empty());
-        // Whoever edits the configuration edits this file as well.
+        // An editor of the configuration can edit this file as well.
         let text = std::fs::read_to_string(&file).unwrap();
         std::fs::write(&file, text.replace("certificate", "unix-user")).unwrap();
         let said = start(&Config::default());

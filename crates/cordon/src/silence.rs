@@ -38,7 +38,7 @@ pub(crate) struct Silence {
 }
 
 impl Silence {
-    /// Looks once. The site refuses some devices: nobody expects journals of them.
+    /// Looks once. The site refuses some devices, which therefore send no journals.
     pub(crate) async fn look(&self, now: OffsetDateTime) -> Outcome {
         const HINT: &str = "check the disk; see the log";
         let before = now.saturating_sub(time::Duration::hours(i64::from(self.hours)));

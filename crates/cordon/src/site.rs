@@ -111,7 +111,7 @@ pub(crate) fn algorithm(name: &str) -> KeyAlgorithm {
     name.parse().unwrap_or(KeyAlgorithm::EcdsaP256)
 }
 
-/// The data folder holds keys and evidence: nobody else has business in it.
+/// Closes the data folder, which has keys and evidence, to all other users.
 pub(crate) fn private(data: &Path) -> Outcome {
     use std::os::unix::fs::PermissionsExt as _;
     let rights = std::fs::Permissions::from_mode(0o700);

@@ -1,4 +1,4 @@
-//! The trust bundle that cameras fetch: made when asked for, signed anew when its content changed.
+//! The trust bundle that cameras fetch: made when asked for, signed again when its content changed.
 //!
 //! `keys/trust-bundle.json` has the number and content that were signed last. A number is on the disk
 //! before a bundle with it leaves the site: cameras refuse two contents under one number, and a number
@@ -27,7 +27,7 @@ use crate::trust_state::TrustState;
 
 const HINT: &str = "check the folder keys and the room on its disk";
 
-// What cameras are told of fits into what they take, with the root's list.
+// What cameras learn of fits into what they take, with the root's list.
 const _: () = assert!(registry::TOLD_TO_CAMERAS < bundle::MAX_LISTS);
 const _: () = assert!(3 * registry::TOLD_TO_CAMERAS <= bundle::MAX_AUTHORITIES);
 

@@ -1,9 +1,9 @@
-//! Requests that change something run to their end, whoever waits for the answer.
+//! Requests that change something run to their end, even if the client does not wait for the answer.
 //!
 //! A server drops what it does for a request when the browser goes away, or when it takes too long. Between the event of an act
-//! and the act itself that would leave an event without its effect. So what is dropped once its body is there goes on as a task of
-//! its own. Whoever takes many requests back has no more work done than others: beyond a few they end as if the site had
-//! been killed just then, which log and databases withstand.
+//! and the act itself that would leave an event without its effect. So a request that is dropped once its body is there continues
+//! as a task of its own. A client that takes many requests back gains nothing: beyond a few they end as if the site had been
+//! killed just then, which log and databases withstand.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,10 +20,10 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
-/// Requests that go on though nobody waits for them any more, at most. Our choice: what a few people do who leave at the same time.
+/// Most requests that continue without a client. Our choice: what a few people do who leave at the same time.
 const GO_ON: usize = 16;
 
-/// The requests of one listener that go on though nobody waits for them.
+/// The requests of one listener that continue without a client.
 #[derive(Clone)]
 pub(crate) struct Uninterrupted(Arc<Semaphore>);
 
@@ -34,7 +34,7 @@ impl Default for Uninterrupted {
 }
 
 impl Uninterrupted {
-    /// Has all but reading run to its end once its body is there: whoever sends none keeps nothing.
+    /// Has all but reading run to its end once its body is there: a request without a whole body keeps nothing.
     pub(crate) fn layer(&self, router: Router) -> Router {
         router.layer(axum::middleware::from_fn_with_state(self.clone(), run))
     }
@@ -60,7 +60,7 @@ async fn run(State(others): State<Uninterrupted>, request: Request, next: Next) 
     .await
 }
 
-/// A body that tells when all of it was read, by whoever reads it and within their bounds.
+/// A body that tells when its reader has read all of it, within the reader's bounds.
 struct NotedBody {
     inner: Body,
     is_there: Arc<AtomicBool>,
@@ -91,7 +91,7 @@ impl HttpBody for NotedBody {
     }
 }
 
-/// Work for a request, which goes on where it is dropped.
+/// Work for a request, which continues where it is dropped.
 struct GoesOn {
     work: Option<Pin<Box<dyn Future<Output = Response> + Send>>>,
     is_there: Arc<AtomicBool>,

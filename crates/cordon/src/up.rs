@@ -36,7 +36,7 @@ impl Running {
         let directory = DirectoryRole {
             directory: site.directory.clone(),
         };
-        // They are closed in the other direction: the log last, when nobody writes to it any more.
+        // They are closed in the other direction: the log last, after all its writers.
         let mut roles: Vec<Arc<dyn Role>> = vec![
             Arc::new(HostRole::new(site)),
             Arc::new(directory),

@@ -49,7 +49,7 @@ pub(crate) struct CeremonyRun {
     /// File with the passphrase of the root's key, at least 12 bytes.
     #[arg(long, value_name = "FILE")]
     pub(crate) passphrase_file: PathBuf,
-    /// Ask nobody: the record says that no participant confirmed.
+    /// Do not ask: the record says that no participant confirmed.
     #[arg(long)]
     pub(crate) yes: bool,
 }

@@ -9,7 +9,7 @@ use commandline::SiteArgs;
 /// `cordon directory …`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Directory {
-    /// Add or update people from a file, one JSON object a line: all or nobody.
+    /// Add or update people from a file, one JSON object a line: all of them, or none.
     #[command(after_help = "Example:
   cordon directory import --data /var/lib/cordon people.jsonl
 A line: {\"uid\":\"officer-4711\",\"name\":\"Example Officer\",\"email\":\"officer@example.org\",
@@ -21,7 +21,7 @@ Without country it is that of the site.")]
         /// The file; `-` reads standard input.
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        /// Also enable people who are disabled; without it they stay so, whatever their line says.
+        /// Also enable people who are disabled; without it they stay disabled.
         #[arg(long)]
         enable: bool,
     },

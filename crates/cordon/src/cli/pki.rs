@@ -73,7 +73,7 @@ pub(crate) enum Pki {
     #[command(after_help = "Example:
   cordon pki new-authority devices --data /var/lib/cordon --root-passphrase-file root.txt")]
     NewAuthority(NewAuthority),
-    /// Have a generation issue from now on, in place of the one that does; that one goes on signing its lists.
+    /// Have a generation issue from now on, in place of the one that does; that one still signs its lists.
     ///
     /// Nothing is interrupted: certificates of both are accepted, and their holders get one of the new generation when they
     /// renew. Where acts need approvals: `cordon registry request new authority`.

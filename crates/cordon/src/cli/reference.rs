@@ -1,6 +1,6 @@
 //! `docs/commands.md`, from the same definition as `--help`.
 //!
-//! `CORDON_WRITE_REFERENCE=1 cargo test --workspace commands_page` writes it anew.
+//! `CORDON_WRITE_REFERENCE=1 cargo test --workspace commands_page` writes it.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -99,7 +99,7 @@ pub(crate) struct Invited {
     /// Hours that the code is good for.
     #[arg(long, default_value_t = 72, value_parser = clap::value_parser!(u32).range(1..=720))]
     pub(crate) hours: u32,
-    /// How often the person or server renews the certificate with it before somebody has to agree again.
+    /// How often the person or server renews the certificate with it before a person has to agree again.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=10))]
     pub(crate) renewals: u8,
     /// A further name by which the server is reached; may be given several times.

@@ -71,7 +71,7 @@ pub(crate) enum RequestCommand {
   cordon registry request withdraw 0123456789ab --seen 2 --data /var/lib/cordon --as me.p12 \\
     --as-password-file secret")]
     Withdraw(Seen),
-    /// Have an approved act done: its requester may, and whoever may approve it.
+    /// Carry out an approved act: its requester may, and every person who may approve it.
     #[command(after_help = "Example:
   cordon registry request carry-out 0123456789ab --seen 4 --out officer-9.pem \\
     --data /var/lib/cordon --as me.p12 --as-password-file secret")]
@@ -112,7 +112,7 @@ pub(crate) enum RequestCommand {
     },
 }
 
-/// A request as somebody saw it.
+/// A request in the version that the person saw.
 #[derive(Debug, Args)]
 pub(crate) struct Seen {
     /// The request.
@@ -242,7 +242,7 @@ pub(crate) enum NewAct {
         #[command(flatten)]
         asking: Asking,
     },
-    /// A generation of an issuing authority put to use, in place of the one that issues.
+    /// Activate a generation of an issuing authority, in place of the one that issues.
     #[command(after_help = "Example:
   cordon registry request new authority --name devices-g2 --reason 'the first one ends in 2034' \\
     --submit --data /var/lib/cordon --as me.p12 --as-password-file secret")]

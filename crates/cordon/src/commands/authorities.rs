@@ -114,7 +114,7 @@ pub(crate) async fn install(args: &InstallAuthorities, json: bool) -> Outcome {
     super::print(json, &value, &summary)
 }
 
-/// Where there is no site yet that could be asked.
+/// For a folder that has no site yet.
 fn first(args: &InstallAuthorities, ceremony: &Path, root: Option<&str>) -> Outcome<Value> {
     if root.is_none() {
         return Err(Failure::new(

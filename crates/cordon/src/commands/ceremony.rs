@@ -131,11 +131,11 @@ impl Attendance for Room {
     }
 }
 
-/// Asks whoever sits at the terminal; only a whole line that was typed after the question counts.
+/// Asks the person at the terminal; only a whole line that was typed after the question counts.
 fn ask(question: &str) -> std::io::Result<String> {
     let terminal = std::io::stdin();
     let mut line = [0_u8; MAX_ANSWER];
-    // What was typed before is no answer to what nobody had seen yet.
+    // Input that was typed before the question does not answer it.
     while is_ready(&terminal)? && rustix::io::read(&terminal, &mut line)? > 0 {}
     eprint!("{question}");
     std::io::stderr().flush()?;

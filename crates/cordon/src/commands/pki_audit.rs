@@ -1,4 +1,4 @@
-//! `cordon pki audit`: whether every certificate came about as the rules say.
+//! `cordon pki audit`: whether every certificate was issued as the rules say.
 
 use std::path::{Path, PathBuf};
 
@@ -29,7 +29,7 @@ pub(crate) async fn run(args: &PkiAudit, json: bool) -> Outcome {
     let mut completeness = Completeness::new(&root, &authorities, policy)
         .or_hint("unusable authorities", "name those of the site")?;
     const NAME: &str = "name the site's folder with --data";
-    // Before the log, which goes on while a site runs.
+    // Before the log, which grows while a site runs.
     let rows = match &args.data {
         Some(data) => Some(
             registry::rows_in_book(data)

@@ -57,7 +57,7 @@ pub(crate) enum Request {
         clearance: u8,
         hours: u32,
     },
-    /// Code by which somebody has a key of their own certified.
+    /// Code by which a person has a key of their own certified.
     Invite {
         order: InviteOrder,
         /// Also for CMP.
@@ -78,7 +78,7 @@ pub(crate) enum Request {
     Disable {
         uid: String,
     },
-    /// Let somebody in again.
+    /// Admit a holder again.
     Enable {
         uid: String,
     },
@@ -119,7 +119,7 @@ pub(crate) enum Request {
     ActivateAuthority {
         name: String,
     },
-    /// Give a generation up that waits to be put to use.
+    /// Give up a generation that waits for activation.
     DropAuthority {
         name: String,
     },
@@ -134,7 +134,7 @@ pub(crate) enum Request {
     Journal {
         /// Number of the first in the daemon's journal.
         first: u64,
-        /// As they came: one that is no event must not keep the others out.
+        /// As they came: one that is not an event must not keep the others out.
         events: Vec<serde_json::Value>,
     },
 }
@@ -182,7 +182,7 @@ impl From<Change> for HolderChange {
 pub(crate) enum Question {
     /// About the system as a whole: decided before anything else happens.
     OfSystem(Action),
-    /// About one piece of evidence or one block: whoever finds it asks, with its classification and unit. The acts take
+    /// About one piece of evidence or one block: the code that finds it asks, with its classification and unit. The acts take
     /// a [`access::Principal`] and cannot be called without one.
     OfItem,
 }

@@ -347,7 +347,7 @@ fn start_agent(
             Ok(runtime) => runtime.block_on(agent.run(stop.cancelled_owned())),
             Err(error) => Err(AgentError::Watch(error)),
         };
-        // Whoever does not wait any more is no trouble.
+        // The receiver may be gone.
         let _ = ended.send(result);
     };
     let start = move || {

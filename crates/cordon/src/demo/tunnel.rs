@@ -7,7 +7,7 @@
 //! 10.207.18.6 ─────────── second cable ──────────── 10.207.18.5 ┴ gateway ── 10.207.17.1 intake
 //! ```
 //!
-//! It takes root. Whatever way the demo ends, namespace, cables and interfaces go with its threads.
+//! It takes root. At every end of the demo, namespace, cables and interfaces go with its threads.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};

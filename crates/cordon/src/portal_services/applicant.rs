@@ -18,7 +18,7 @@ use crate::site::Site;
 
 /// A person who asks for their own certificates, for one request of the browser.
 ///
-/// None of its methods reads or changes a request that this person did not make, or that is about somebody else.
+/// None of its methods reads or changes a request that this person did not make, or that is about another person.
 pub(crate) struct Applicant(RequestSession);
 
 impl Applicant {

@@ -21,7 +21,7 @@ pub(crate) struct SiteEvidence {
 }
 
 impl SiteEvidence {
-    /// The epoch of somebody's rights, taken before a decision that rests on them.
+    /// The epoch of a person's rights, taken before a decision that rests on them.
     async fn epoch(&self, who: &Principal) -> Result<Epoch, PageError> {
         let epoch = self.gate.epoch(who.uid()).await;
         epoch.map_err(|refused| PageError::Failed(refused.message))

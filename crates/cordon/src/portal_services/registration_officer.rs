@@ -21,7 +21,7 @@ pub(crate) struct RegistrationOfficer(RequestSession);
 
 impl RegistrationOfficer {
     /// Decides by the rules whether `who`, who shows `certificate` (DER), handles requests, and records the decision.
-    /// Whoever does not is told that there is nothing.
+    /// Others get the answer that there is nothing.
     pub(crate) async fn open(
         site: &Site,
         gate: &Gate,

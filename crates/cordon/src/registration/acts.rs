@@ -38,7 +38,7 @@ fn cause(name: &str) -> Outcome<RevocationReason> {
 }
 
 impl ActOrder {
-    /// The act with what the site knows of its subject: nobody chooses the level by which approvers are counted.
+    /// The act with what the site knows of its subject: the requester does not choose the level by which approvers are counted.
     pub(super) async fn look_up(self, site: &Site) -> Outcome<Wanted> {
         let act = match self {
             Self::Issue {

@@ -93,7 +93,7 @@ async fn look_up(site: &Site, order: InviteOrder) -> Outcome<Invitation> {
     })
 }
 
-/// The invitation of an approved act; names that nobody chooses are the directory's.
+/// The invitation of an approved act; names that the requester did not choose are the directory's.
 pub(super) async fn approved(site: &Site, act: &Act) -> Outcome<Invitation> {
     let Act::Invite {
         subject,
@@ -194,7 +194,7 @@ fn certbot_settings(site: &Site, invited: &Invited) -> Outcome<Zeroizing<String>
         .names
         .first()
         .map_or("localhost", String::as_str);
-    // An address of IPv6 stands in brackets (RFC 3986, section 3.2.2).
+    // An address of IPv6 is in brackets (RFC 3986, section 3.2.2).
     let host = match host.contains(':') {
         true => format!("[{host}]"),
         false => host.to_owned(),

@@ -1,4 +1,4 @@
-//! The portal's form of a request, and the order that it stands for.
+//! The portal's form of a request, and the order that it gives.
 
 use access::Role;
 use approval::{Act, HolderKind, HolderStep, Urgency};
@@ -296,7 +296,7 @@ pub(crate) fn filled(record: &RequestRecord) -> RequestForm {
                 ..form
             }
         }
-        // Nobody can ask for the others yet.
+        // The others cannot be asked for yet.
         _ => form,
     }
 }

@@ -95,7 +95,7 @@ fn steps(request: &Request, by: &Principal) -> RequestSteps {
         object: request.send_back(by, version, reason, now).is_ok(),
         approve: approval.is_ok(),
         no_approval: match approval {
-            // What waits for nobody's approval needs no words about it.
+            // A request that needs no approval shows nothing about it.
             Ok(()) | Err(Refusal::State { .. }) => String::new(),
             Err(_) if !waits_for_approvals(request.state()) => String::new(),
             Err(refusal) => refusal.to_string(),

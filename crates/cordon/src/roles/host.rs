@@ -1,4 +1,4 @@
-//! What each process of the product has, whichever roles it runs: the audit log, the clock, and the socket for commands.
+//! What each process of the product has beside its roles: the audit log, the clock, and the socket for commands.
 
 use accelerator::Accelerator;
 use futures_util::future::BoxFuture;

@@ -52,12 +52,12 @@ pub(super) fn recovery(
     }
     let chain = pki::file::load_chain(file).or_hint(what(), HINT)?;
     let certificates: Arc<[pki::Certificate]> = chain.certificates().into();
-    // Whoever could not be encrypted to is found at the start, not with the first key.
+    // A certificate that cannot be encrypted to is found at the start, not with the first key.
     evidence::cms::encrypt(b"", &certificates).or_hint(what(), HINT)?;
     for certificate in certificates.iter() {
         let validity = &certificate.tbs_certificate.validity;
         let end = OffsetDateTime::from(validity.not_after.to_system_time());
-        // Its key opens what is there all the same, and whoever has it may be gone.
+        // Its key still opens what is there, but its keeper may be gone.
         if end < now.saturating_add(RECOVERY_ENDS) {
             let subject = pki::name::shown(&certificate.tbs_certificate.subject);
             tracing::warn!(%subject, %end, "a recovery certificate ends: see who has its key, and name another one");

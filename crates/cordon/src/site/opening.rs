@@ -40,7 +40,7 @@ impl Site {
         Ok(site)
     }
 
-    /// Opens the site of `args` with an index that is made anew. Gives what was made, and where the former index is.
+    /// Opens the site of `args` with an index that is made again. Gives what was made, and where the former index is.
     pub(crate) async fn rebuild_index(args: &SiteArgs) -> Outcome<(Self, Rebuilt, PathBuf)> {
         let opened = Self::open_with(args, |_| Accelerator::software(), true).await?;
         let (site, rebuilt) = opened;
@@ -211,7 +211,7 @@ fn opened<T>(centre: Result<T, SetupError>) -> Outcome<T> {
     centre.or_hint("cannot open the acquisition centre", hint)
 }
 
-/// Holds the size of the log against what index, registry and directory rely on, before anything is recorded: whatever they have
+/// Compares the size of the log with what index, registry and directory rely on, before anything is recorded: all that they have
 /// was recorded before, and the events of a start that is refused would make a log that was removed look as if it had begun.
 async fn check_relied_on(
     data: &Path,
@@ -373,7 +373,7 @@ fn people(directory: &Directory, config: &Config) -> PersonLookup {
     })
 }
 
-/// Entries that earlier versions took keep no site from starting; whoever looks after it is told.
+/// Entries that earlier versions took keep no site from starting; the log names them.
 async fn report_flawed(directory: &Directory) {
     match directory.flawed().await {
         Ok(flawed) => {
@@ -385,12 +385,12 @@ async fn report_flawed(directory: &Directory) {
     }
 }
 
-/// Waits for the accelerator. A handshake has it sign on a thread of the runtime: what others do there goes on meanwhile.
+/// Waits for the accelerator. A handshake has it sign on a thread of the runtime: other work there continues meanwhile.
 fn beside_others(wait: &mut dyn FnMut()) {
     let runtime = Handle::try_current().map(|runtime| runtime.runtime_flavor());
     match runtime {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(wait),
-        // There is no other thread, or nothing else to do.
+        // Without another thread, or without other work.
         _ => wait(),
     }
 }
