@@ -102,7 +102,7 @@ def run(suite):
     rows = layers()
     of_layer = dict(rows)
     services, cores = of_layer["services"], of_layer["cores"]
-    programs = of_layer["programs"] | of_layer["parts"]
+    programs = of_layer["programs"] | of_layer["site"] | of_layer["parts"]
     with suite.case("no crate asks for a library that it does not use"):
         equal(unused(), [], "dependencies to remove from Cargo.toml")
     with suite.case("crates use crates of lower layers, as the table of ARCHITECTURE.md says"):
@@ -113,7 +113,7 @@ def run(suite):
             for name in members:
                 # Programs have what is for programs; `cordon camera` is the program cordon-camera inside.
                 inside = {"cordon-camera"} if name == "cordon" else set()
-                inside = {"programs": OUTSIDE | inside, "parts": OUTSIDE, "applications": set(), "services": set()}.get(layer, members)
+                inside = {"programs": OUTSIDE | inside, "site": OUTSIDE, "parts": OUTSIDE, "applications": set(), "services": set()}.get(layer, members)
                 equal(crates[name] - below - inside, set(), f"what {name} uses above or beside itself")
         for name in OUTSIDE - {"fuzz"}:
             equal(crates[name] & (services | programs), set(), f"services and programs that {name} uses")

@@ -6,54 +6,17 @@
 //! and the research cipher are another program, `cordon-lab`.
 #![forbid(unsafe_code)]
 
-mod administration;
-mod administrator;
-mod at_rest;
-mod audit_host;
-mod authorities;
-mod authority_keys;
 mod cli;
-mod clock;
 mod commands;
-mod config;
-mod console;
-mod control;
-mod credentials;
-mod databases;
 mod demo;
-mod export;
-mod failure;
-mod gate;
-mod giver;
-mod keys;
-mod last_checkpoint;
-mod log_proof;
-mod notices;
-mod openvpn;
-mod orders;
-mod owner;
-mod portal_services;
-mod registration;
-mod renewal;
-mod request_session;
-mod rights;
-mod roles;
-mod settings;
-mod silence;
-mod site;
-mod site_control;
-mod trust_bundle;
-mod trust_state;
-mod uninterrupted;
-mod up;
 
 use std::process::ExitCode;
 
 use clap::Parser as _;
 
 use crate::cli::{Cli, Command};
-use crate::failure::Outcome;
-use crate::site_control::OrdersToSites;
+use commandline::Outcome;
+use site::site_control::OrdersToSites;
 
 fn main() -> ExitCode {
     commandline::main("cordon", Cli::try_parse, run)
@@ -74,8 +37,8 @@ fn run(cli: Cli) -> Outcome {
 async fn dispatch(command: Command, json: bool) -> Outcome {
     match command {
         Command::Up(up) => commands::up::run(&up, json).await,
-        Command::Run(args) => audit_host::commands::run(&args, json).await,
-        Command::Peer(cli::Peer::Show(args)) => audit_host::commands::show_peer(&args, json),
+        Command::Run(args) => commands::audit_host::run(&args, json).await,
+        Command::Peer(cli::Peer::Show(args)) => commands::audit_host::show_peer(&args, json),
         Command::Demo(demo) => demo::run(&demo, json).await,
         Command::Camera(command) => cordon_camera::run(command, json).await,
         Command::Evidence(command) => commands::evidence::run(command, json).await,
@@ -85,7 +48,7 @@ async fn dispatch(command: Command, json: bool) -> Outcome {
         Command::Directory(command) => commands::directory::run(command, json).await,
         Command::Vpn(_) | Command::Lab(_) | Command::Ibc(_) => Ok(()),
         Command::Config { command } => commands::config::run(command, json).await,
-        Command::Site(command) => commands::site::run(command, json).await,
+        Command::Site(command) => commands::site_data::run(command, json).await,
         Command::Openapi => commands::openapi(),
         Command::Completions { shell } => commands::completions(shell),
         Command::Man { out } => commands::man(&out, json),

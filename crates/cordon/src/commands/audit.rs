@@ -11,19 +11,19 @@ use time::OffsetDateTime;
 use commandline::visible;
 
 use crate::cli::{AcceptLoss, Audit, AuditVerify};
-use crate::config::Config;
-use crate::failure::{Failure, OrHint as _, Outcome};
-use crate::owner::AsOwner;
-use crate::{audit_host, last_checkpoint, site};
+use commandline::{Failure, OrHint as _, Outcome};
+use site::config::Config;
+use site::owner::AsOwner;
+use site::{last_checkpoint, parts};
 
 pub(crate) async fn run(command: Audit, json: bool) -> Outcome {
     match command {
         Audit::Verify(args) => verify(&args, json),
         Audit::AcceptLoss(args) => accept_loss(&args, json).await,
         Audit::AcceptClock(args) => accept_clock(&args, json),
-        Audit::Sources { data } => audit_host::commands::sources(&data, json).await,
-        Audit::Alarms(args) => audit_host::commands::alarms(&args, json).await,
-        Audit::CloseAlarm(args) => audit_host::commands::close_alarm(&args, json).await,
+        Audit::Sources { data } => super::audit_host::sources(&data, json).await,
+        Audit::Alarms(args) => super::audit_host::alarms(&args, json).await,
+        Audit::CloseAlarm(args) => super::audit_host::close_alarm(&args, json).await,
         Audit::Show { dir, key, last } => show(&dir, key.as_deref(), last, json),
     }
 }
@@ -39,14 +39,14 @@ pub(super) fn open_log(args: &AcceptLoss) -> Outcome<audit::SharedLog> {
     }
     let secret = commandline::passphrase(data, args.site.passphrase_file.as_deref())?;
     let secret = Passphrase::new(secret);
-    site::open_audit(data, &secret, &config.site.log_origin)
+    parts::open_audit(data, &secret, &config.site.log_origin)
 }
 
 fn accept_clock(args: &AcceptLoss, json: bool) -> Outcome {
     let _owner = AsOwner::of(&args.site.data)?;
     let log = open_log(args)?;
     last_checkpoint::hold(&args.site.data, &log, OffsetDateTime::now_utc())?;
-    crate::clock::accept(&args.site.data, &log, &args.reason)?;
+    site::clock::accept(&args.site.data, &log, &args.reason)?;
     super::print(
         json,
         &json!({ "accepted": true }),
@@ -57,7 +57,7 @@ fn accept_clock(args: &AcceptLoss, json: bool) -> Outcome {
 async fn accept_loss(args: &AcceptLoss, json: bool) -> Outcome {
     let data = &args.site.data;
     let _owner = AsOwner::of(data)?;
-    let newest = site::newest_log_index_if_readable(data).await;
+    let newest = parts::newest_log_index_if_readable(data).await;
     let log = open_log(args)?;
     last_checkpoint::accept_loss(data, &log, newest, &args.reason)?;
     let value = json!({ "accepted": true, "relied_on": newest });

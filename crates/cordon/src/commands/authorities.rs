@@ -10,13 +10,13 @@ use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
 use super::ceremony::ungrouped;
-use crate::authorities;
 use crate::cli::{Authorities, InstallAuthorities, NewAuthority, RequestAuthorities, SiteArgs};
-use crate::config::Config;
-use crate::control::{Request, ask};
-use crate::failure::{Failure, OrHint as _, Outcome};
-use crate::last_checkpoint;
-use crate::site::{open_audit, private, registry_settings};
+use commandline::{Failure, OrHint as _, Outcome};
+use site::authorities;
+use site::config::Config;
+use site::control::{Request, ask};
+use site::last_checkpoint;
+use site::parts::{open_audit, private, registry_settings};
 
 const CHECK: &str = "check the folder's rights and its disk";
 
@@ -134,7 +134,7 @@ fn first(args: &InstallAuthorities, ceremony: &Path, root: Option<&str>) -> Outc
         root,
     };
     let settings = registry_settings(&config);
-    let record = (&role as &dyn AuditSink, crate::console::this_process());
+    let record = (&role as &dyn AuditSink, site::console::this_process());
     let delivery = (&delivery, &Standings::default());
     let installed = Registry::install_authorities(data, &settings, &secret, delivery, record, now);
     let installed = installed.or_hint("cannot install the authorities", authorities::CHECK)?;
@@ -231,7 +231,7 @@ pub(super) async fn give_up(site: &SiteArgs, name: String, json: bool) -> Outcom
 
 fn prepare(site: &SiteArgs) -> Outcome<(Config, Zeroizing<Vec<u8>>)> {
     let config = Config::load(site.config.as_deref())?;
-    crate::owner::check(&site.data)?;
+    site::owner::check(&site.data)?;
     durable::create_dir_all(&site.data).or_hint(
         format!("cannot make the data folder {}", site.data.display()),
         "name another folder with --data, or check its rights",

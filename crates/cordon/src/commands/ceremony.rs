@@ -16,8 +16,8 @@ use time::OffsetDateTime;
 
 use super::read_regular;
 use crate::cli::{Ceremony, CeremonyRun};
-use crate::failure::{Failure, OrHint as _, Outcome};
-use crate::site::private;
+use commandline::{Failure, OrHint as _, Outcome};
+use site::parts::private;
 
 /// Bytes of a script, of a passphrase and of an answer at most.
 const MAX_SCRIPT: u64 = 64 << 10;

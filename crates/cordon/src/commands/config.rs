@@ -4,10 +4,10 @@ use serde_json::json;
 use time::OffsetDateTime;
 
 use crate::cli::ConfigCommand;
-use crate::config::Config;
-use crate::failure::{Failure, Outcome};
-use crate::notices::{self, Relay};
-use crate::site::files;
+use commandline::{Failure, Outcome};
+use site::config::Config;
+use site::notices::{self, Relay};
+use site::parts::files;
 
 pub(crate) async fn run(command: ConfigCommand, json: bool) -> Outcome {
     match command {

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use crate::cli::Directory;
 use crate::commands::{field, list, print, read_text, text};
-use crate::control::{Request, ask};
-use crate::failure::Outcome;
+use commandline::Outcome;
+use site::control::{Request, ask};
 
 pub(crate) async fn run(command: Directory, json: bool) -> Outcome {
     match command {

@@ -19,8 +19,8 @@ use time::OffsetDateTime;
 
 use crate::cli::{Check, Evidence, Open, Seal, Unseal};
 use crate::commands::{MAX_LISTS, print, read_regular, read_text};
-use crate::control::{Request, ask};
-use crate::failure::{OrHint as _, Outcome};
+use commandline::{OrHint as _, Outcome};
+use site::control::{Request, ask};
 
 pub(crate) async fn run(command: Evidence, json: bool) -> Outcome {
     match command {

@@ -5,10 +5,9 @@ use time::OffsetDateTime;
 
 use super::{audit::open_log, print};
 use crate::cli::{AcceptLoss, SiteArgs};
-use crate::failure::{OrHint as _, Outcome};
-use crate::owner::AsOwner;
-use crate::site::{self, Site};
-use crate::{console, last_checkpoint};
+use commandline::{OrHint as _, Outcome};
+use site::owner::AsOwner;
+use site::{Site, console, last_checkpoint, parts};
 
 pub(crate) async fn rebuild(args: &SiteArgs, json: bool) -> Outcome {
     let _owner = AsOwner::of(&args.data)?;
@@ -38,11 +37,11 @@ pub(crate) fn accept_loss(args: &AcceptLoss, json: bool) -> Outcome {
     let log = open_log(args)?;
     let now = OffsetDateTime::now_utc();
     last_checkpoint::hold(data, &log, now)?;
-    let sink = site::role(&log, "centre")?;
+    let sink = parts::role(&log, "centre")?;
     let missing = centre::lost_blocks(&data.join("centre"), sink);
     let missing = missing.or_hint("cannot compare the archive with the log", HINT)?;
     let events = centre::accepted_loss(&console::this_process(), &args.reason, &missing);
-    let recorded = site::role(&log, "site")?.record_all(events);
+    let recorded = parts::role(&log, "site")?.record_all(events);
     recorded.or_hint("the event cannot be recorded", "make room on the disk")?;
     last_checkpoint::write(data, &log)?;
     let missing = missing.len();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command as Program;
 
 use crate::cli::{Cli, Command, Words};
-use crate::failure::{Failure, Outcome};
+use commandline::{Failure, Outcome};
 
 const NAME: &str = "cordon-lab";
 

@@ -1,6 +1,7 @@
 //! One module per command; each parses no more than its arguments and calls a crate.
 
 pub(crate) mod audit;
+pub(crate) mod audit_host;
 mod authorities;
 mod ceremony;
 pub(crate) mod config;
@@ -15,27 +16,19 @@ pub(crate) mod quarantine;
 pub(crate) mod registry;
 pub(crate) mod request;
 mod request_export;
-pub(crate) mod site;
+pub(crate) mod site_data;
 pub(crate) mod up;
 
 use std::path::Path;
 
 use clap::CommandFactory as _;
 pub(crate) use commandline::{field, list, print, read_text, text, write_out};
-use zeroize::Zeroizing;
+pub(crate) use site::read::{MAX_SMALL_FILE, read_regular};
 
-use crate::failure::{Failure, OrHint as _, Outcome};
+use commandline::{OrHint as _, Outcome};
 
-/// Longest file with keys, certificates or what one signs, in bytes.
-pub(crate) const MAX_SMALL_FILE: u64 = 1 << 20;
 /// Longest file with revocation lists.
 pub(crate) const MAX_LISTS: u64 = 64 << 20;
-
-/// Reads a regular file of at most `most` bytes: a device would be read without end, and a pipe waited for.
-pub(crate) fn read_regular(path: &Path, most: u64, hint: &str) -> Outcome<Zeroizing<Vec<u8>>> {
-    keyhost::secret_file::read_public(path, most)
-        .map_err(|what| Failure::new(anyhow::anyhow!("cannot read {what}"), hint))
-}
 
 pub(crate) fn openapi() -> Outcome {
     let text = centre::Centre::openapi().to_pretty_json();

@@ -9,8 +9,8 @@ use zeroize::Zeroizing;
 
 use super::{list, text};
 use crate::cli::{Pki, Revoke, SiteArgs};
-use crate::control::{Request, Whose, ask};
-use crate::failure::{Failure, OrHint as _, Outcome};
+use commandline::{Failure, OrHint as _, Outcome};
+use site::control::{Request, Whose, ask};
 
 pub(crate) async fn run(command: Pki, json: bool) -> Outcome {
     match command {

@@ -14,8 +14,8 @@ use serde_json::json;
 use super::audit::key_text;
 use super::print;
 use crate::cli::PkiAudit;
-use crate::config::Config;
-use crate::failure::{Failure, OrHint as _, Outcome};
+use commandline::{Failure, OrHint as _, Outcome};
+use site::config::Config;
 
 const HINT: &str = "ask who had access, and keep log and registry as they are";
 /// Lines about gaps that are shown to people; `--json` has all.

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use super::{list, text};
 use crate::cli::{PkiProfile, SiteArgs};
-use crate::control::{Request, ask};
-use crate::failure::{Failure, OrHint as _, Outcome};
-use crate::registration::profiles;
+use commandline::{Failure, OrHint as _, Outcome};
+use site::control::{Request, ask};
+use site::registration::profiles;
 
 pub(super) async fn run(command: PkiProfile, json: bool) -> Outcome {
     match command {

@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use super::{list, print, text};
-use crate::administration::QuarantineOrder;
 use crate::cli::quarantine::Quarantine;
-use crate::control::{Request, ask};
-use crate::failure::Outcome;
+use commandline::Outcome;
+use site::administration::QuarantineOrder;
+use site::control::{Request, ask};
 
 pub(crate) async fn run(command: Quarantine, json: bool) -> Outcome {
     let (site, order) = match command {

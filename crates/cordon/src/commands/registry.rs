@@ -8,9 +8,9 @@ use zeroize::Zeroizing;
 
 use super::{list, text};
 use crate::cli::{HolderArgs, Registry, SiteArgs};
-use crate::config::Config;
-use crate::control::{Change, Request, ask};
-use crate::failure::{Failure, OrHint as _, Outcome};
+use commandline::{Failure, OrHint as _, Outcome};
+use site::config::Config;
+use site::control::{Change, Request, ask};
 
 pub(crate) async fn run(command: Registry, json: bool) -> Outcome {
     match command {

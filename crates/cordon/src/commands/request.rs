@@ -8,14 +8,14 @@ use serde_json::Value;
 use zeroize::Zeroizing;
 
 use super::{field, list, print, request_export, text};
-use crate::administrator::Person;
 use crate::cli::{
     Asking, HolderName, Invited, NewAct, ProfileName, RequestCommand, Seen, SiteArgs,
 };
-use crate::control::{self, ask};
-use crate::failure::{Failure, OrHint as _, Outcome};
-use crate::orders::{ActOrder, ChosenProfile, Holder, InviteOrder, RequestOrder, StepOrder};
+use commandline::{Failure, OrHint as _, Outcome};
 use pki::name::WindowsAccount;
+use site::administrator::Person;
+use site::control::{self, ask};
+use site::orders::{ActOrder, ChosenProfile, Holder, InviteOrder, RequestOrder, StepOrder};
 
 pub(crate) async fn run(command: RequestCommand, json: bool) -> Outcome {
     match command {

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use super::request::request_of;
 use super::{list, print, text};
-use crate::failure::{Failure, OrHint as _, Outcome};
+use commandline::{Failure, OrHint as _, Outcome};
 
 const HINT: &str = "do not rely on it; have it exported anew";
 

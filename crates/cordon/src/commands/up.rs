@@ -3,10 +3,10 @@
 use serde_json::json;
 
 use crate::cli::Up;
-use crate::failure::Outcome;
-use crate::site::Site;
-use crate::up::Running;
+use commandline::Outcome;
 use commandline::stop_on_signals;
+use site::Site;
+use site::up::Running;
 
 /// Runs a site and says where it listens.
 pub(crate) async fn run(args: &Up, json: bool) -> Outcome {

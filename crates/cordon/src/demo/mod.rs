@@ -19,14 +19,14 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::administrator::{Caller, admit};
 use crate::cli::Demo;
-use crate::console::this_process;
-use crate::control::{Request, execute};
-use crate::failure::{Failure, OrHint as _, Outcome};
-use crate::site::Site;
-use crate::up::Running;
 use commandline::stop_on_signals;
+use commandline::{Failure, OrHint as _, Outcome};
+use site::Site;
+use site::administrator::{Caller, admit};
+use site::console::this_process;
+use site::control::{Request, execute};
+use site::up::Running;
 use tunnel::Tunnel;
 
 /// File that says that a folder is the demo's.

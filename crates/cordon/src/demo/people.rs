@@ -6,9 +6,9 @@ use commandline::{new_password, write_new};
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
-use crate::control::Request;
-use crate::failure::{OrHint as _, Outcome};
-use crate::site::Site;
+use commandline::{OrHint as _, Outcome};
+use site::Site;
+use site::control::Request;
 
 /// User id, name, clearance, roles.
 const PEOPLE: [(&str, &str, u8, &[&str]); 3] = [

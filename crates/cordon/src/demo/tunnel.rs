@@ -19,9 +19,9 @@ use vpn::ResolvedConfig;
 use vpn::daemon::{self, DaemonHandle, Thread};
 
 use super::DEVICE;
-use crate::control::{GATEWAY_ROLE, as_values, take_over};
-use crate::failure::{OrHint as _, Outcome};
-use crate::site::Site;
+use commandline::{OrHint as _, Outcome};
+use site::Site;
+use site::control::{GATEWAY_ROLE, as_values, take_over};
 
 /// The centre inside the tunnel.
 const CENTRE: Ipv4Addr = Ipv4Addr::new(10, 207, 17, 1);

@@ -1,0 +1,208 @@
+//! Acts on an open site that change what it trusts or holds; reached by `control`.
+
+use access::{Principal, Role};
+use audit::Actor;
+use centre::{Confirmed, Disposal, QuarantineError};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+
+use crate::failure::{Failure, OrHint as _, Outcome};
+use crate::parts::Site;
+
+/// A step with the quarantine.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum QuarantineOrder {
+    List,
+    /// Verify one block again.
+    Show {
+        block: String,
+    },
+    /// Propose to make a block evidence.
+    Release {
+        block: String,
+        exceptions: Vec<String>,
+        reason: String,
+    },
+    /// Propose to remove a block's bytes.
+    Reject {
+        block: String,
+        reason: String,
+    },
+    /// Confirm what another person proposed.
+    Confirm {
+        block: String,
+    },
+    /// Take back what was proposed.
+    Withdraw {
+        block: String,
+        reason: String,
+    },
+    /// Remove a block's bytes, after two people agreed and the waiting time passed.
+    Destroy {
+        block: String,
+    },
+}
+
+/// Takes a step with the quarantine; `centre` asks the access rules about the block.
+pub async fn quarantine(site: &Site, order: QuarantineOrder, who: &Principal) -> Outcome<Value> {
+    let desk = site.centre.quarantine();
+    match order {
+        QuarantineOrder::List => {
+            let blocks = desk.list().await;
+            let blocks = blocks.or_hint("cannot list the quarantine", "see the log")?;
+            Ok(json!({ "blocks": blocks }))
+        }
+        QuarantineOrder::Show { block } => {
+            let (block, refusal) = decided(desk.examine(who, &block).await, "show")?;
+            let (code, detail) = refusal.unzip();
+            Ok(json!({ "block": block, "code": code, "detail": detail }))
+        }
+        QuarantineOrder::Release {
+            block,
+            exceptions,
+            reason,
+        } => {
+            let release = Disposal::Release { exceptions };
+            let proposed = desk.propose(who, &block, release, &reason).await;
+            done(
+                &block,
+                "proposed for release",
+                decided(proposed, "release")?,
+            )
+        }
+        QuarantineOrder::Reject { block, reason } => {
+            let proposed = desk.propose(who, &block, Disposal::Destroy, &reason).await;
+            done(
+                &block,
+                "proposed for destruction",
+                decided(proposed, "reject")?,
+            )
+        }
+        QuarantineOrder::Confirm { block } => {
+            check_proposer(site, &block).await?;
+            match decided(desk.confirm(who, &block).await, "confirm")? {
+                Confirmed::Released(released) => done(&block, "released", released),
+                Confirmed::DestroyFrom(_) => {
+                    done(&block, "confirmed for destruction", desk.proposal(&block))
+                }
+            }
+        }
+        QuarantineOrder::Withdraw { block, reason } => {
+            let withdrawn = desk.withdraw(who, &block, &reason).await;
+            done(
+                &block,
+                "no longer proposed for anything",
+                decided(withdrawn, "withdraw")?,
+            )
+        }
+        QuarantineOrder::Destroy { block } => {
+            check_proposer(site, &block).await?;
+            let destroyed = desk.destroy(who, &block, OffsetDateTime::now_utc()).await;
+            done(&block, "destroyed", decided(destroyed, "destroy")?)
+        }
+    }
+}
+
+/// Checks that the people behind a proposal could still make it: those who left or lost the role do not count.
+async fn check_proposer(site: &Site, block: &str) -> Outcome {
+    let Some(proposal) = site.centre.quarantine().proposal(block) else {
+        return Ok(());
+    };
+    let steps = [Some(proposal.proposed), proposal.confirmed];
+    for uid in steps.into_iter().flatten().map(|step| step.uid) {
+        let entry = site.directory.get(&uid).await;
+        let entry = entry.or_hint("cannot read the directory", "see the log")?;
+        let may = |record: access::PersonRecord| {
+            let roles = [Role::Reviewer, Role::Administrator];
+            record.active && roles.iter().any(|role| record.roles.contains(role))
+        };
+        if !entry.is_some_and(|entry| may(entry.record())) {
+            return Err(Failure::new(
+                anyhow::anyhow!("{uid}, whose word the decision rests on, may no longer decide"),
+                "withdraw the proposal, and propose it again",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn done(block: &str, what: &str, more: impl Serialize) -> Outcome<Value> {
+    let more = serde_json::to_value(more).or_hint("cannot write the answer", "see the log")?;
+    Ok(json!({ "block_sha256": block, "done": what, "block": more }))
+}
+
+fn decided<T>(outcome: Result<T, QuarantineError>, what: &str) -> Outcome<T> {
+    use QuarantineError as E;
+    let hint = match &outcome {
+        Err(E::NotThere(_)) => "`cordon evidence quarantine list` names what waits",
+        Err(E::Refused { code, .. }) if centre::RELEASABLE.contains(code) => {
+            "state it with --except if it is no obstacle, and say why with --reason"
+        }
+        Err(E::Refused { .. }) => {
+            "it cannot become evidence; `cordon evidence quarantine reject` proposes to remove it"
+        }
+        Err(E::Denied { .. }) => {
+            "ask a reviewer or administrator of the unit with that clearance, by --as FILE and --as-password-file FILE"
+        }
+        Err(E::Proposed { .. }) => "`cordon evidence quarantine confirm` or `withdraw`",
+        Err(E::NotProposed(_)) => "`cordon evidence quarantine release` or `reject` proposes",
+        Err(E::SamePerson) => "ask another reviewer or administrator to confirm it",
+        Err(E::NotConfirmed | E::ConfirmedBefore { .. } | E::TooEarly { .. }) => {
+            "`cordon evidence quarantine list` says how far each decision is"
+        }
+        _ => "see the log of the site",
+    };
+    outcome.or_hint(format!("cannot {what} the block"), hint)
+}
+
+/// Adds or updates people. Where approvals are required, rights stay as they are.
+pub async fn import(
+    site: &Site,
+    people: &str,
+    enable: bool,
+    who: Actor,
+    now: OffsetDateTime,
+) -> Outcome<directory::Imported> {
+    let directory = &site.directory;
+    let required = site.config.registration.approvals == crate::config::Approvals::Required;
+    let imported = match required {
+        true => {
+            directory
+                .import_keeping_rights(people, enable, who, now)
+                .await
+        }
+        false => directory.import(people, enable, who, now).await,
+    };
+    let hint = match required {
+        true => "nobody was changed; rights are changed with `cordon registry request new person`",
+        false => "correct it; nobody was changed",
+    };
+    imported.or_hint("cannot import", hint)
+}
+
+/// Devices, people and gateways with their states.
+pub async fn holders(site: &Site) -> Outcome<Value> {
+    let holders = site.registry.holders().await;
+    let holders = holders.or_hint("cannot list devices and people", "see the log")?;
+    Ok(json!({ "holders": holders }))
+}
+
+/// Keeps a person out, or lets them in again.
+pub async fn set_active(
+    site: &Site,
+    uid: &str,
+    active: bool,
+    who: &Actor,
+    now: OffsetDateTime,
+) -> Outcome<Value> {
+    site.directory
+        .set_active(uid, active, who.clone(), now)
+        .await
+        .or_hint(
+            format!("cannot change {uid}"),
+            "`cordon directory list` shows everybody",
+        )?;
+    Ok(json!({ "uid": uid, "active": active }))
+}

@@ -1,0 +1,74 @@
+//! All roles of a site in one process, until a stop is asked for.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use service_kit::{Doors, Place, Process, Role, Status};
+use tokio_util::sync::CancellationToken;
+
+use crate::failure::Outcome;
+use crate::gate::Gate;
+use crate::notices::Notices;
+use crate::parts::Site;
+use crate::roles::centre::CentreRole;
+use crate::roles::directory::DirectoryRole;
+use crate::roles::host::HostRole;
+use crate::roles::portal::PortalRole;
+use crate::roles::registry::RegistryRole;
+
+pub struct Running {
+    pub portal: SocketAddr,
+    pub intake: SocketAddr,
+    pub enrolment: SocketAddr,
+    pub metrics: SocketAddr,
+    process: Process,
+}
+
+impl Running {
+    /// Binds every listener and starts serving.
+    pub async fn start(site: &Site) -> Outcome<Self> {
+        let doors = Doors::new();
+        let gate = Arc::new(Gate::new(site.clone()));
+        let portal = Arc::new(PortalRole::new(site, &doors, &gate));
+        let centre = Arc::new(CentreRole::new(site, &doors, &gate));
+        let notices = Notices::new(site, Arc::clone(&portal.address));
+        let registry = Arc::new(RegistryRole::new(site, &doors, notices));
+        let directory = DirectoryRole {
+            directory: site.directory.clone(),
+        };
+        // They are closed in the other direction: the log last, after all its writers.
+        let mut roles: Vec<Arc<dyn Role>> = vec![
+            Arc::new(HostRole::new(site)),
+            Arc::new(directory),
+            registry.clone(),
+            centre.clone(),
+            portal.clone(),
+        ];
+        let place = Place::new("listen.metrics", site.config.listen.metrics);
+        let status = Arc::new(Status::new(place, &doors, roles.clone()));
+        roles.push(status.clone());
+        let process = Process::start(roles).await?;
+        Ok(Self {
+            portal: portal.address.address(),
+            intake: centre.intake.address(),
+            enrolment: registry.enrolment.address(),
+            metrics: status.place().address(),
+            process,
+        })
+    }
+
+    /// The portal's address for people.
+    pub fn portal_url(&self, site: &Site) -> String {
+        site.portal_url(self.portal)
+    }
+
+    /// A token that stops the site when it is cancelled.
+    pub fn stop_token(&self) -> CancellationToken {
+        self.process.stop_token()
+    }
+
+    /// Waits until a stop is asked for or a task ends by itself, then lets everything end.
+    pub async fn until_stopped(self) -> Outcome {
+        self.process.until_stopped().await
+    }
+}
