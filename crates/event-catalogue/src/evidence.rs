@@ -19,6 +19,7 @@ pub(crate) const SUBJECT: Subject = Subject {
         Rejected::ENTRIES,
         Discarded::ENTRIES,
         ReceiptReissued::ENTRIES,
+        ReceiptCompromised::ENTRIES,
         UploadRefused::ENTRIES,
         Damage::ENTRIES,
         IndexRebuilt::ENTRIES,
@@ -102,8 +103,12 @@ events! {
     Discarded = "intake.discard" on ["upload/"] ends [Fail] Review DELETE with [Origin]
     {}
 
-    /// The centre signed the receipt of a block again.
+    /// The centre signed the receipt of a block again. The reason says why cameras refuse the former one.
     ReceiptReissued = "intake.receipt-again" on ["block/"] ends [Ok] Routine CREATE with []
+    {}
+
+    /// A stored receipt says what the log says, but the key that signed it is compromised. The centre signs it again.
+    ReceiptCompromised = "intake.receipt-compromised" on ["block/"] ends [Fail] Alert FINDING with []
     {}
 
     /// The centre refused an upload. The reason is the code of the refusal.

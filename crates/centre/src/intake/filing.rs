@@ -58,7 +58,7 @@ impl Filing {
         let inner = &self.intake.inner;
         let known = inner.audit.ledger.block(&settlement.block);
         let known = match &known {
-            Some(known) => Some(index::find(&mut **tx, known).await?),
+            Some(known) => Some(index::find(&mut **tx, &inner.receipts, known).await?),
             None => {
                 // No other upload settles it now: the row is forged, or a crash left it and this transaction writes it again.
                 if index::remove_unconfirmed(tx, &settlement.block).await? {

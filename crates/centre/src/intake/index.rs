@@ -17,7 +17,7 @@ use super::verify::{OTHER_SENDER, Refusal, Verified};
 use super::violation;
 use crate::clock::{from_millis, millis};
 use crate::ledger;
-use crate::receipts::is_receipt_of;
+use crate::receipts::Receipts;
 use crate::units::Units;
 
 pub(crate) type Tx = Transaction<'static, Sqlite>;
@@ -286,10 +286,20 @@ pub(super) async fn close_upload(
     Ok(tx.commit().await?)
 }
 
+/// Receipt in a block's row.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Stored {
+    /// There is none: a crash came between the event and the receipt.
+    Missing,
+    /// Not one of the site, or it contradicts the log.
+    Foreign,
+    /// One of the site that says what the log says.
+    Fits(Vec<u8>),
+}
+
 /// A block that was settled before, as the log has it.
 pub(super) struct Known {
-    /// Its row has no receipt that says what the log says.
-    pub(super) receipt_missing: bool,
+    pub(super) receipt: Stored,
     pub(super) settled: Settled,
 }
 
@@ -336,20 +346,14 @@ fn settled(row: BlockRow) -> Settled {
     }
 }
 
-/// The block `known` with the receipt that its row has, if that says what the log says.
+/// The block `known` with the receipt that its row has.
 pub(super) async fn find<'a>(
     db: impl sqlx::Executor<'a, Database = Sqlite>,
+    receipts: &Receipts,
     known: &ledger::Known,
 ) -> Result<Known, StoreError> {
-    let receipt: Option<Option<Vec<u8>>> =
-        sqlx::query_scalar("SELECT receipt FROM blocks WHERE block_sha256 = ?")
-            .bind(known.block.to_string())
-            .fetch_optional(db)
-            .await?;
-    let receipt = receipt.flatten();
-    let receipt = receipt.filter(|receipt| is_receipt_of(receipt, known));
     Ok(Known {
-        receipt_missing: receipt.is_none(),
+        receipt: receipt(db, receipts, known).await?,
         settled: Settled {
             block: known.block,
             device: known.device.to_string(),
@@ -402,28 +406,22 @@ pub(super) async fn without_receipt(sql: &Sql) -> Result<Vec<Settled>, StoreErro
     Ok(rows.into_iter().map(settled).collect())
 }
 
-/// The receipt of a block, if it says what the log says.
-pub(super) async fn receipt(
-    sql: &Sql,
+/// The receipt in the row of a block.
+pub(super) async fn receipt<'a>(
+    db: impl sqlx::Executor<'a, Database = Sqlite>,
+    receipts: &Receipts,
     known: &ledger::Known,
-) -> Result<Option<Vec<u8>>, StoreError> {
-    let receipt: Option<Option<Vec<u8>>> =
+) -> Result<Stored, StoreError> {
+    let stored: Option<Option<Vec<u8>>> =
         sqlx::query_scalar("SELECT receipt FROM blocks WHERE block_sha256 = ?")
             .bind(known.block.to_string())
-            .fetch_optional(sql.read())
+            .fetch_optional(db)
             .await?;
-    let receipt = receipt.flatten();
-    Ok(receipt.filter(|receipt| is_receipt_of(receipt, known)))
-}
-
-/// Takes back a receipt that does not say what the log says, so that another one can take its place.
-pub(super) async fn remove_receipt(sql: &Sql, block: &Sha256Digest) -> Result<(), StoreError> {
-    let mut tx = sql.write().await?;
-    sqlx::query("UPDATE blocks SET receipt = NULL WHERE block_sha256 = ?")
-        .bind(block.to_string())
-        .execute(&mut *tx)
-        .await?;
-    Ok(tx.commit().await?)
+    Ok(match stored.flatten() {
+        None => Stored::Missing,
+        Some(stored) if receipts.fits(&stored, known) => Stored::Fits(stored),
+        Some(_) => Stored::Foreign,
+    })
 }
 
 /// What an upload became: a block's hash, or `!` and the reason of a discarded one; `None` when it is not settled.

@@ -63,7 +63,12 @@ impl Review {
         let known = self.ledger().violation(id);
         let known = known.ok_or(ReviewError::NotFound("violation"))?;
         let receipt = query::receipt(&self.parts.sql, &known.block).await?;
-        let receipt = receipt.ok_or(ReviewError::NotFound("receipt"))?;
+        let fits = |receipt: &Vec<u8>| self.parts.receipts.fits(receipt, &known);
+        let Some(receipt) = receipt.filter(fits) else {
+            // The scrub repairs it, unless the intake is about to sign it.
+            self.parts.repairs.note(known.block);
+            return Err(ReviewError::NotFound("receipt"));
+        };
         if known.head.count > MAX_EVENTS as u64 {
             return Err(ReviewError::TooManyEvents);
         }

@@ -19,6 +19,7 @@ mod export;
 mod forged;
 mod forged_chain;
 mod forged_counters;
+mod forged_receipts;
 mod growth;
 mod guarded;
 mod quarantine;
