@@ -51,14 +51,14 @@ pub use centre_api::{
 };
 pub use device::{Device, DeviceRefused};
 pub use guard::{IndexError, IndexGuard};
-pub use intake::quarantine::{QuarantineError, Quarantined, RELEASABLE};
+pub use intake::quarantine::{QuarantineError, Quarantined, RELEASABLE, SEQUENCE_FORK};
 pub use intake::scan::ScannerAddress;
 pub use intake::{DiskRoom, Intake, Limits, Quota, UploadError};
 pub use keys::{Keys, Signer};
 pub use metrics::Metrics;
 pub use problem::Problem;
 pub use quarantine::{
-    Confirmed, DESTRUCTION_DELAY, Disposal, Proposal, QuarantineDesk, Step, Waiting,
+    Confirmed, DESTRUCTION_DELAY, Disposal, Proposal, QuarantineDesk, Replaced, Step, Waiting,
 };
 pub use review::{
     Export, ExportContext, MediumBytes, MediumStream, ProofError, Prove, Review, ReviewError,

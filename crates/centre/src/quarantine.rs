@@ -10,6 +10,8 @@
 //! index can propose or confirm anything. The access rules decide each step about the block's classification and unit, and
 //! each step is an event before it takes effect.
 
+mod replacement;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,8 +26,11 @@ use pki::clearance::Clearance;
 use serde::Serialize;
 use time::OffsetDateTime;
 
+pub use replacement::Replaced;
+
 use crate::intake::Intake;
 use crate::intake::quarantine::{Inside, QuarantineError, Quarantined};
+use crate::ledger::Ledger;
 use crate::units::Units;
 
 /// Time between the second person's word and the earliest destruction, unless configured: a weekend.
@@ -331,6 +336,10 @@ impl QuarantineDesk {
         Ok(found)
     }
 
+    fn ledger(&self) -> &Ledger {
+        self.inner.intake.ledger()
+    }
+
     fn proposals(&self) -> MutexGuard<'_, BTreeMap<String, Proposal>> {
         let open = self.inner.open.lock();
         open.unwrap_or_else(PoisonError::into_inner)
@@ -338,7 +347,7 @@ impl QuarantineDesk {
 
     fn proposed(&self, block: &str) -> Result<Proposal, QuarantineError> {
         let proposal = self.proposal(block);
-        proposal.ok_or_else(|| QuarantineError::NotProposed(block.to_owned()))
+        proposal.ok_or_else(|| QuarantineError::NotProposed(format!("block {block}")))
     }
 
     /// Finds a block and asks the rules about it; gives the event of the permission, which the caller records before it

@@ -20,7 +20,7 @@ pub(crate) use authorities::{
 pub(crate) use cordon_camera::Camera;
 pub(crate) use directory::Directory;
 pub(crate) use pki::{Pki, PkiAudit, PkiProfile, Revoke};
-pub(crate) use registry::{HolderArgs, HolderName, Invited, ProfileName, Registry};
+pub(crate) use registry::{HolderArgs, HolderName, Invited, ProfileName, Registry, Replace};
 pub(crate) use request::{Asking, NewAct, RequestCommand, Seen};
 pub(crate) use site_args::{AcceptLoss, SiteArgs};
 

@@ -17,6 +17,9 @@ pub(crate) const SUBJECT: Subject = Subject {
         Withdrawn::ENTRIES,
         Released::ENTRIES,
         Rejected::ENTRIES,
+        ReplacementProposed::ENTRIES,
+        ReplacementWithdrawn::ENTRIES,
+        EpochBegun::ENTRIES,
         Discarded::ENTRIES,
         ReceiptReissued::ENTRIES,
         ReceiptCompromised::ENTRIES,
@@ -97,6 +100,30 @@ events! {
         proposed_by: Option<String> = "proposed_by" personal,
         /// User id of the person who confirmed it.
         confirmed_by: Option<String> = "confirmed_by" personal,
+    }
+
+    /// A person proposed to close the chain of a camera and to begin a new epoch.
+    ReplacementProposed = "chain.propose" on ["chain/"] ends [Permit] Review UPDATE with [Permission]
+    {}
+
+    /// A person withdrew such a proposal.
+    ReplacementWithdrawn = "chain.withdraw" on ["chain/"] ends [Permit] Review UPDATE with [Permission]
+    {
+        /// User id of the person who proposed it.
+        proposed_by: Option<String> = "proposed_by" personal,
+    }
+
+    /// Two people closed the chain of a camera, whose memory was replaced. A new epoch begins with number 1.
+    EpochBegun = "chain.begin-epoch" on ["chain/"] ends [Permit] Alert CREATE with [Permission]
+    {
+        /// The new epoch.
+        epoch: u64 = "epoch",
+        /// Highest number of the closed chain; absent if it has none.
+        closed_head: Option<u64> = "closed_head",
+        /// SHA-256 of the manifest with that number.
+        closed_manifest_sha256: Option<String> = "closed_manifest_sha256",
+        /// User id of the person who proposed it.
+        proposed_by: Option<String> = "proposed_by" personal,
     }
 
     /// The centre discarded an upload that cannot be completed.

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use evidence::digest::Sha256Digest;
 use futures_util::future::BoxFuture;
 use store::ObjectId;
 
@@ -79,13 +80,10 @@ impl Filing {
         let placed = match &settlement.verification {
             Ok(verified) => {
                 let (manifest, block) = (&verified.manifest, &settlement.block);
-                let around = self
-                    .intake
-                    .inner
-                    .around()
-                    .neighbourhood(tx, manifest, block)
-                    .await?;
-                settlement.place(verified, &around)
+                let hash = Sha256Digest::of(&verified.manifest_bytes);
+                let around = inner.around();
+                let placement = around.place(tx, manifest, &hash, block).await?;
+                Placed::of(&placement, manifest)
             }
             Err(_) => Placed::default(),
         };
@@ -113,7 +111,7 @@ impl Filing {
         }
         let settled = settlement.insert(tx, &inner.units, &placed).await?;
         if let (Ok(verified), Some(hash)) = (&settlement.verification, settled.manifest_sha256) {
-            let place = Place::of(&verified.manifest, hash);
+            let place = Place::of(&verified.manifest, hash, settled.epoch);
             inner.unlogged.note(settlement.block, place);
         }
         Ok(Filed::New { settled, displaced })

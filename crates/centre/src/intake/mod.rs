@@ -70,7 +70,7 @@ pub(crate) use verify::Verifier;
 
 use crate::device::Device;
 use crate::keys::Keys;
-use crate::ledger::FollowedLog;
+use crate::ledger::{FollowedLog, Ledger};
 use crate::metrics::Metrics;
 use crate::problem::Problem;
 use crate::receipts::Receipts;
@@ -160,6 +160,10 @@ impl Intake {
     /// The threads for whatever of the intake blocks.
     pub(crate) fn pool(&self) -> Pool {
         self.inner.pool.clone()
+    }
+
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.inner.audit.ledger
     }
 
     pub(crate) fn limits(&self) -> &Limits {

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use audit::Event;
 use error_report::Report;
-use evidence::chain::Position;
+use evidence::chain::{MAX_EPOCHS, chain_name};
 use evidence::digest::Sha256Digest;
 use evidence::manifest::Manifest;
 use evidence::open::OpenError;
@@ -22,6 +22,7 @@ use store::{ObjectId, StoreError, sqlx};
 use time::OffsetDateTime;
 
 use super::error::SettleError;
+use super::index::Placed;
 use super::neighbourhood::Place;
 use super::upload::Upload;
 use super::verify::{Exceptions, Refusal, Verified};
@@ -29,7 +30,7 @@ use super::{Intake, index};
 use crate::clock::from_millis;
 use crate::ledger::{Known, Verdict};
 
-pub use super::verify::RELEASABLE;
+pub use super::verify::{RELEASABLE, SEQUENCE_FORK};
 
 /// A block that waits for a person.
 #[derive(Clone, Debug, Serialize)]
@@ -83,6 +84,12 @@ pub enum QuarantineError {
         code: &'static str,
         detail: String,
     },
+    /// The open chain of the camera has no blocks.
+    #[error("chain {0} has no accepted blocks: there is nothing to close")]
+    NoChain(String),
+    /// The camera was replaced too often.
+    #[error("{0} has {MAX_EPOCHS} closed chains, which is the most")]
+    TooManyEpochs(String),
     /// No reason for the decision was given.
     #[error("a decision needs a reason")]
     NoReason,
@@ -96,7 +103,7 @@ pub enum QuarantineError {
     #[error("{by} proposed to {act} the block; confirm or withdraw that first")]
     Proposed { act: &'static str, by: String },
     /// Nothing is proposed for the block.
-    #[error("nothing is proposed for block {0}")]
+    #[error("nothing is proposed for {0}")]
     NotProposed(String),
     /// The person who proposed it confirms it.
     #[error("another person than the one who proposed it must confirm it")]
@@ -149,8 +156,26 @@ impl Intake {
         waiting: &Quarantined,
     ) -> Result<Option<(&'static str, String)>, QuarantineError> {
         let verification = self.verify_again(waiting, Exceptions::default()).await?;
-        let refusal = verification.err();
+        let refusal = match verification {
+            Ok(verified) => self.contradiction(waiting, &verified).await?,
+            Err(refusal) => Some(refusal),
+        };
         Ok(refusal.map(|r| (r.code(), Report(&r).to_string())))
+    }
+
+    /// The contradiction between a block that passes every other check and its camera's chain.
+    async fn contradiction(
+        &self,
+        waiting: &Quarantined,
+        verified: &Verified,
+    ) -> Result<Option<Refusal>, QuarantineError> {
+        let block = Sha256Digest::from(object(waiting)?.0);
+        let hash = Sha256Digest::of(&verified.manifest_bytes);
+        let (around, manifest) = (self.inner.around(), &verified.manifest);
+        let mut tx = self.inner.sql.read().begin().await?;
+        let placement = around.place(&mut tx, manifest, &hash, &block).await?;
+        tx.rollback().await?;
+        Ok(Placed::of(&placement, manifest).into_contradiction())
     }
 
     /// What is inside a block in quarantine.
@@ -189,7 +214,11 @@ impl Intake {
             code: exceptions.join(", "),
         })?;
         let verification = self.verify_again(waiting, stated).await?;
-        verification.map_err(|refusal| refused(&refusal))
+        let verified = verification.map_err(|refusal| refused(&refusal))?;
+        match self.contradiction(waiting, &verified).await? {
+            Some(refusal) => Err(refused(&refusal)),
+            None => Ok(verified),
+        }
     }
 
     /// Releases a block: it becomes evidence, if it passes every check but the excepted ones.
@@ -350,15 +379,11 @@ impl Intake {
         let manifest = &verified.manifest;
         let hash = Sha256Digest::of(&verified.manifest_bytes);
         let mut tx = self.inner.sql.write().await?;
-        let around = self
-            .inner
-            .around()
-            .neighbourhood(&mut tx, manifest, &block)
-            .await?;
-        match around.state.classify(manifest, &hash) {
-            Position::Fork { sequence } => return Err(refused(&Refusal::Fork(sequence))),
-            Position::Duplicate => return Err(refused(&Refusal::Replay(manifest.sequence))),
-            Position::Next | Position::Gap { .. } | Position::Late => {}
+        let around = self.inner.around();
+        let placement = around.place(&mut tx, manifest, &hash, &block).await?;
+        let epoch = placement.epoch;
+        if let Some(refusal) = Placed::of(&placement, manifest).into_contradiction() {
+            return Err(refused(&refusal));
         }
         let changed = sqlx::query(
             "UPDATE blocks SET verdict = 'accepted', reason = '', sequence = ?2,
@@ -373,7 +398,8 @@ impl Intake {
         if changed.rows_affected() == 0 {
             return Err(QuarantineError::NotThere(waiting.block_sha256.clone()));
         }
-        index::insert_chain(&mut tx, manifest, &hash, &block).await?;
+        let chain = chain_name(&manifest.device, epoch);
+        index::insert_chain(&mut tx, &chain, manifest, &hash, &block).await?;
         let bytes = &verified.manifest_bytes;
         super::violation::insert(&mut tx, manifest, bytes, &block, &self.inner.units).await?;
         let from = self.inner.quarantine.path(&object);
@@ -388,7 +414,7 @@ impl Intake {
             return Err(error);
         }
         self.record(event).await?;
-        let place = Place::of(manifest, hash);
+        let place = Place::of(manifest, hash, epoch);
         self.inner.unlogged.note(block, place);
         tx.commit().await?;
         Ok(index::Settled {
@@ -398,6 +424,7 @@ impl Intake {
             received_at: waiting.received_at,
             reason: String::new(),
             sequence: Some(manifest.sequence),
+            epoch,
             manifest_sha256: Some(hash),
             gap: None,
             fork: None,

@@ -17,6 +17,8 @@ use crate::keys::Keys;
 
 use super::scan::{Scan, ScanError, ScanResult, ScannerAddress};
 
+/// Code of [`Refusal::Fork`].
+pub const SEQUENCE_FORK: &str = "sequence-fork";
 /// Code of [`Refusal::OtherSender`].
 pub(super) const OTHER_SENDER: &str = "other-sender";
 /// Distance by which a camera's clock may be ahead of ours.
@@ -80,7 +82,7 @@ impl Refusal {
             Self::AboveClearance(..) => "above-clearance",
             Self::Infected { .. } => "malware",
             Self::NotScanned { .. } => "not-scanned",
-            Self::Fork(_) => "sequence-fork",
+            Self::Fork(_) => SEQUENCE_FORK,
             Self::Replay(_) => "replayed",
         }
     }

@@ -106,7 +106,7 @@ impl Scrub {
             "SELECT manifest_sha256, previous, block_sha256 FROM chain
              WHERE device = ? AND sequence = ?",
         )
-        .bind(&manifest.device)
+        .bind(known.chain())
         .bind(manifest.sequence.cast_signed())
         .fetch_optional(self.parts.sql.read())
         .await;
@@ -122,7 +122,7 @@ impl Scrub {
             let stored = sqlx::query_as::<_, (String, String, Option<String>)>(
                 "SELECT manifest_sha256, reason, notice FROM dropped WHERE device = ? AND sequence = ?",
             )
-            .bind(&manifest.device)
+            .bind(known.chain())
             .bind(dropped.sequence.cast_signed())
             .fetch_optional(self.parts.sql.read())
             .await;
@@ -246,7 +246,7 @@ impl Scrub {
     ) -> Result<(), StoreError> {
         let (receipts, manifest) = (&self.parts.receipts, &opened.manifest);
         write_block(tx, known, manifest, receipts, receipt).await?;
-        index::insert_dropped(tx, &opened.manifest, &known.block).await?;
+        index::insert_dropped(tx, &known.chain(), &opened.manifest, &known.block).await?;
         let Some(signed) = &opened.signed else {
             return Ok(());
         };
@@ -358,7 +358,7 @@ async fn write_block(
          ON CONFLICT (device, sequence) DO UPDATE
             SET manifest_sha256 = $3, previous = $4, block_sha256 = $5",
     )
-    .bind(&manifest.device)
+    .bind(known.chain())
     .bind(manifest.sequence.cast_signed())
     .bind(hash.to_string())
     .bind(manifest.previous.to_string())
