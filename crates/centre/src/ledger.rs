@@ -19,7 +19,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use audit::{Event, Outcome};
 use event_catalogue::context::Block;
 use event_catalogue::evidence::{
-    EpochBegun, Quarantined, Received, Rejected, Released, ReplacementProposed,
+    EpochBegun, Kept, Quarantined, Received, Rejected, Released, ReplacementProposed,
 };
 use event_catalogue::{Details as _, Recorded as _};
 use evidence::chain::chain_name;
@@ -38,14 +38,22 @@ use record::{Record, received_at};
 pub(crate) enum Verdict {
     Accepted,
     Quarantined,
+    /// Two people closed its case: the bytes stay, and it is no evidence.
+    Kept,
     Rejected,
 }
 
 impl Verdict {
+    /// Tells if the block is in quarantine, also if its case is closed.
+    pub(crate) const fn is_set_apart(self) -> bool {
+        matches!(self, Self::Quarantined | Self::Kept)
+    }
+
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Accepted => "accepted",
             Self::Quarantined => "quarantined",
+            Self::Kept => "kept",
             Self::Rejected => "rejected",
         }
     }
@@ -240,11 +248,11 @@ impl Ledger {
         next.map(|(block, entry)| entry.known(*block)).collect()
     }
 
-    /// The blocks that wait in quarantine, in the order of their hashes. Looks at all blocks.
-    pub(crate) fn waiting(&self) -> Vec<Known> {
+    /// The blocks in quarantine, those that are kept too, in the order of their hashes. Looks at all blocks.
+    pub(crate) fn set_apart(&self) -> Vec<Known> {
         let facts = self.read_facts();
         let waiting = facts.blocks.iter();
-        let waiting = waiting.filter(|(_, entry)| entry.verdict == Verdict::Quarantined);
+        let waiting = waiting.filter(|(_, entry)| entry.verdict.is_set_apart());
         waiting.map(|(block, entry)| entry.known(*block)).collect()
     }
 
@@ -418,6 +426,12 @@ impl Facts {
             Released::ACTION => {
                 if let Some(entry) = self.blocks.get_mut(&block) {
                     entry.is_released = true;
+                }
+            }
+            Kept::ACTION => {
+                let entry = self.blocks.get_mut(&block);
+                if let Some(entry) = entry.filter(|entry| entry.verdict == Verdict::Quarantined) {
+                    entry.verdict = Verdict::Kept;
                 }
             }
             Rejected::ACTION => {

@@ -51,7 +51,7 @@ pub use centre_api::{
 };
 pub use device::{Device, DeviceRefused};
 pub use guard::{IndexError, IndexGuard};
-pub use intake::quarantine::{QuarantineError, Quarantined, RELEASABLE, SEQUENCE_FORK};
+pub use intake::quarantine::{End, QuarantineError, Quarantined, RELEASABLE};
 pub use intake::scan::ScannerAddress;
 pub use intake::{DiskRoom, Intake, Limits, Quota, UploadError};
 pub use keys::{Keys, Signer};

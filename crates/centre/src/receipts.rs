@@ -132,8 +132,8 @@ fn says(receipt: &Receipt, known: &Known) -> bool {
                 && (known.sequence.is_none() || receipt.sequence == known.sequence)
                 && receipt.log_index == known.log_index
         }
-        // A rejected block keeps the receipt that it had in quarantine.
-        Verdict::Quarantined | Verdict::Rejected => {
+        // A rejected or kept block has the receipt that it had in quarantine.
+        Verdict::Quarantined | Verdict::Kept | Verdict::Rejected => {
             receipt.verdict == Given::Quarantined
                 && receipt.reason.as_deref() == Some(&*known.reason)
         }

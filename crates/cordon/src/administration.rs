@@ -2,7 +2,7 @@
 
 use access::{Principal, Role};
 use audit::Actor;
-use centre::{Confirmed, Disposal, QuarantineError};
+use centre::{Confirmed, Disposal, End, QuarantineError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
@@ -23,6 +23,11 @@ pub(crate) enum QuarantineOrder {
     Release {
         block: String,
         exceptions: Vec<String>,
+        reason: String,
+    },
+    /// Propose to close the case of a block, whose bytes stay.
+    Keep {
+        block: String,
         reason: String,
     },
     /// Propose to remove a block's bytes.
@@ -90,6 +95,10 @@ pub(crate) async fn quarantine(
                 decided(proposed, "release")?,
             )
         }
+        QuarantineOrder::Keep { block, reason } => {
+            let proposed = desk.propose(who, &block, Disposal::Keep, &reason).await;
+            done(&block, "proposed to be kept", decided(proposed, "keep")?)
+        }
         QuarantineOrder::Reject { block, reason } => {
             let proposed = desk.propose(who, &block, Disposal::Destroy, &reason).await;
             done(
@@ -102,6 +111,7 @@ pub(crate) async fn quarantine(
             check_proposer(site, &block).await?;
             match decided(desk.confirm(who, &block).await, "confirm")? {
                 Confirmed::Released(released) => done(&block, "released", released),
+                Confirmed::Kept(kept) => done(&block, "kept", kept),
                 Confirmed::DestroyFrom(_) => {
                     done(&block, "confirmed for destruction", desk.proposal(&block))
                 }
@@ -208,14 +218,19 @@ fn decided<T>(outcome: Result<T, QuarantineError>, what: &str) -> Outcome<T> {
     use QuarantineError as E;
     let hint = match &outcome {
         Err(E::NotThere(_)) => "`cordon evidence quarantine list` names what waits",
-        Err(E::Refused { code, .. }) if centre::RELEASABLE.contains(code) => {
-            "state it with --except if it is no obstacle, and say why with --reason"
-        }
-        Err(E::Refused { code, .. }) if *code == centre::SEQUENCE_FORK => {
-            "if the camera's memory was replaced, close its chain with `cordon registry replace`, then release the block"
-        }
-        Err(E::Refused { .. }) => {
-            "it cannot become evidence; `cordon evidence quarantine reject` proposes to remove it"
+        Err(E::Refused { code, .. }) => match End::of(code) {
+            End::Release => {
+                "state it with --except if it is no obstacle, and say why with --reason"
+            }
+            End::Replacement => {
+                "if the camera's memory was replaced, close its chain with `cordon registry replace`, then release the block"
+            }
+            End::Keep => {
+                "it cannot become evidence; `cordon evidence quarantine keep` proposes to close its case"
+            }
+        },
+        Err(E::KeptBefore) => {
+            "`cordon evidence quarantine list` shows it; it can still be released or rejected"
         }
         Err(E::Denied { .. }) => {
             "ask a reviewer or administrator of the unit with that clearance, by --as FILE and --as-password-file FILE"

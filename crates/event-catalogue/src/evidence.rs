@@ -16,6 +16,7 @@ pub(crate) const SUBJECT: Subject = Subject {
         Confirmed::ENTRIES,
         Withdrawn::ENTRIES,
         Released::ENTRIES,
+        Kept::ENTRIES,
         Rejected::ENTRIES,
         ReplacementProposed::ENTRIES,
         ReplacementWithdrawn::ENTRIES,
@@ -59,10 +60,10 @@ events! {
     Examined = "evidence.examine" on ["block/"] ends [Permit] Review READ with [Permission]
     {}
 
-    /// A person proposed the release or destruction of a block in quarantine.
+    /// A person proposed to release, keep or destroy a block in quarantine.
     Proposed = "quarantine.propose" on ["block/"] ends [Permit] Review UPDATE with [Permission, SetApart]
     {
-        /// `release` or `destroy`.
+        /// `release`, `keep` or `destroy`.
         act: String = "act",
         /// Checks that a release waives, with commas between.
         exceptions: Option<String> = "exceptions",
@@ -78,7 +79,7 @@ events! {
     /// A person withdrew a proposal.
     Withdrawn = "quarantine.withdraw" on ["block/"] ends [Permit] Review UPDATE with [Permission, SetApart]
     {
-        /// `release` or `destroy`.
+        /// `release`, `keep` or `destroy`.
         act: Option<String> = "act",
         /// User id of the person who proposed it.
         proposed_by: Option<String> = "proposed_by" personal,
@@ -91,6 +92,13 @@ events! {
         proposed_by: Option<String> = "proposed_by" personal,
         /// Checks that the release waives, with commas between.
         exceptions: Option<String> = "exceptions",
+    }
+
+    /// Two people closed the case of a block in quarantine: its bytes stay, and it is no evidence.
+    Kept = "evidence.keep" on ["block/"] ends [Permit] Review UPDATE with [Permission, SetApart]
+    {
+        /// User id of the person who proposed it.
+        proposed_by: Option<String> = "proposed_by" personal,
     }
 
     /// A block in quarantine was destroyed, after two people agreed and the waiting time was over.

@@ -27,10 +27,10 @@ use super::neighbourhood::Place;
 use super::upload::Upload;
 use super::verify::{Exceptions, Refusal, Verified};
 use super::{Intake, index};
-use crate::clock::from_millis;
+use crate::clock::{from_millis, millis};
 use crate::ledger::{Known, Verdict};
 
-pub use super::verify::{RELEASABLE, SEQUENCE_FORK};
+pub use super::verify::{End, RELEASABLE};
 
 /// A block that waits for a person.
 #[derive(Clone, Debug, Serialize)]
@@ -45,6 +45,9 @@ pub struct Quarantined {
     pub received_at: OffsetDateTime,
     /// Why it was set apart.
     pub reason: String,
+    /// Two people closed its case: it does not wait any more.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub kept: bool,
 }
 
 impl From<&Known> for Quarantined {
@@ -55,6 +58,7 @@ impl From<&Known> for Quarantined {
             size: known.size,
             received_at: from_millis(known.received_at),
             reason: known.reason.to_string(),
+            kept: known.verdict == Verdict::Kept,
         }
     }
 }
@@ -108,6 +112,9 @@ pub enum QuarantineError {
     /// The person who proposed it confirms it.
     #[error("another person than the one who proposed it must confirm it")]
     SamePerson,
+    /// Its case is closed.
+    #[error("the block is kept already")]
+    KeptBefore,
     #[error("{by} confirmed it already")]
     ConfirmedBefore { by: String },
     /// No second person has confirmed it.
@@ -139,13 +146,13 @@ impl From<sqlx::Error> for QuarantineError {
 }
 
 impl Intake {
-    /// The blocks that wait for a person, oldest first.
+    /// The blocks that wait for a person or are kept, oldest first.
     ///
     /// # Errors
     /// [`QuarantineError::Store`].
     pub async fn quarantined(&self) -> Result<Vec<Quarantined>, QuarantineError> {
         let ledger = &self.inner.audit.ledger;
-        let mut waiting: Vec<Known> = ledger.waiting();
+        let mut waiting: Vec<Known> = ledger.set_apart();
         waiting.sort_by_key(|known| (known.received_at, known.block));
         Ok(waiting.iter().map(Quarantined::from).collect())
     }
@@ -254,15 +261,39 @@ impl Intake {
         waiting: &Quarantined,
         event: Event,
     ) -> Result<(), QuarantineError> {
+        self.close(waiting, Verdict::Rejected, event).await
+    }
+
+    /// Keeps a block: it is no evidence, and its bytes stay. It makes room for others of its camera, which nobody but two people
+    /// can make use of.
+    ///
+    /// # Errors
+    /// [`QuarantineError`]; then it is where it was.
+    pub(crate) async fn keep(
+        &self,
+        waiting: &Quarantined,
+        event: Event,
+    ) -> Result<(), QuarantineError> {
+        self.check_whole(waiting).await?;
+        self.close(waiting, Verdict::Kept, event).await
+    }
+
+    async fn close(
+        &self,
+        waiting: &Quarantined,
+        verdict: Verdict,
+        event: Event,
+    ) -> Result<(), QuarantineError> {
         let object = object(waiting)?;
         // The comparison with the log waits until index and log agree again.
         let _reserved = self.reserve(&Sha256Digest::from(object.0)).await;
         let mut tx = self.inner.sql.write().await?;
         let changed = sqlx::query(
-            "UPDATE blocks SET verdict = 'rejected'
-             WHERE block_sha256 = ? AND verdict = 'quarantined'",
+            "UPDATE blocks SET verdict = ?2
+             WHERE block_sha256 = ?1 AND verdict IN ('quarantined', 'kept')",
         )
         .bind(&waiting.block_sha256)
+        .bind(verdict.as_str())
         .execute(&mut *tx)
         .await?;
         if changed.rows_affected() == 0 {
@@ -270,7 +301,9 @@ impl Intake {
         }
         self.record(event).await?;
         tx.commit().await?;
-        self.remove_from_quarantine(&object);
+        if verdict == Verdict::Rejected {
+            self.remove_from_quarantine(&object);
+        }
         self.count_quarantine().await;
         self.inner.settling.quarantine_has_room();
         Ok(())
@@ -294,7 +327,7 @@ impl Intake {
             }
             let decided = blocks.iter().filter(|known| match known.verdict {
                 Verdict::Accepted => known.is_released,
-                Verdict::Quarantined => false,
+                Verdict::Quarantined | Verdict::Kept => false,
                 Verdict::Rejected => true,
             });
             for known in decided {
@@ -313,7 +346,7 @@ impl Intake {
     async fn remove_contradicted(&self) -> Result<(), QuarantineError> {
         let contradicted: Vec<String> = sqlx::query_scalar(
             "SELECT block_sha256 FROM blocks
-             WHERE verdict IN ('quarantined', 'rejected') AND reason IN (?, ?)",
+             WHERE verdict <> 'accepted' AND reason IN (?, ?)",
         )
         .bind(Refusal::Fork(0).code())
         .bind(Refusal::Replay(0).code())
@@ -340,7 +373,7 @@ impl Intake {
     /// The block `block`, if it waits for a decision by the log.
     pub(crate) fn waiting(&self, block: &str) -> Result<Quarantined, QuarantineError> {
         let known = block.parse().ok().and_then(|hash| self.known(&hash));
-        let waiting = known.filter(|known| known.verdict == Verdict::Quarantined);
+        let waiting = known.filter(|known| known.verdict.is_set_apart());
         let waiting = waiting.as_ref().map(Quarantined::from);
         waiting.ok_or_else(|| QuarantineError::NotThere(block.to_owned()))
     }
@@ -385,19 +418,28 @@ impl Intake {
         if let Some(refusal) = Placed::of(&placement, manifest).into_contradiction() {
             return Err(refused(&refusal));
         }
-        let changed = sqlx::query(
-            "UPDATE blocks SET verdict = 'accepted', reason = '', sequence = ?2,
-                 manifest_sha256 = ?3, log_index = NULL, receipt = NULL
-             WHERE block_sha256 = ?1 AND verdict = 'quarantined'",
+        // Another device may have brought it: the counters of both are right only if the row is made again.
+        let removed = sqlx::query(
+            "DELETE FROM blocks WHERE block_sha256 = ? AND verdict IN ('quarantined', 'kept')",
         )
         .bind(&waiting.block_sha256)
+        .execute(&mut *tx)
+        .await?;
+        if removed.rows_affected() == 0 {
+            return Err(QuarantineError::NotThere(waiting.block_sha256.clone()));
+        }
+        sqlx::query(
+            "INSERT INTO blocks (block_sha256, device, size, received_at, verdict, reason, sequence,
+                manifest_sha256) VALUES (?, ?, ?, ?, 'accepted', '', ?, ?)",
+        )
+        .bind(&waiting.block_sha256)
+        .bind(&manifest.device)
+        .bind(waiting.size.cast_signed())
+        .bind(millis(waiting.received_at))
         .bind(manifest.sequence.cast_signed())
         .bind(hash.to_string())
         .execute(&mut *tx)
         .await?;
-        if changed.rows_affected() == 0 {
-            return Err(QuarantineError::NotThere(waiting.block_sha256.clone()));
-        }
         let chain = chain_name(&manifest.device, epoch);
         index::insert_chain(&mut tx, &chain, manifest, &hash, &block).await?;
         let bytes = &verified.manifest_bytes;
@@ -419,7 +461,7 @@ impl Intake {
         tx.commit().await?;
         Ok(index::Settled {
             block,
-            device: waiting.device.clone(),
+            device: manifest.device.clone(),
             size: waiting.size,
             received_at: waiting.received_at,
             reason: String::new(),

@@ -18,7 +18,7 @@ use crate::keys::Keys;
 use super::scan::{Scan, ScanError, ScanResult, ScannerAddress};
 
 /// Code of [`Refusal::Fork`].
-pub const SEQUENCE_FORK: &str = "sequence-fork";
+const SEQUENCE_FORK: &str = "sequence-fork";
 /// Code of [`Refusal::OtherSender`].
 pub(super) const OTHER_SENDER: &str = "other-sender";
 /// Distance by which a camera's clock may be ahead of ours.
@@ -88,17 +88,42 @@ impl Refusal {
     }
 }
 
-/// Refusals that a person may pass over when releasing a block from quarantine. None of them puts in doubt
-/// who sealed the block, or what; those that do are final, and so is a place in the camera's sequence
-/// that another block has.
-pub const RELEASABLE: [&str; 6] = [
+/// Refusals that two people may pass over when they release a block from quarantine. None of them puts in doubt who sealed the
+/// block, or what. A camera that claims more than its clearance raises the demands on readers, and nobody's rights.
+pub const RELEASABLE: [&str; 8] = [
+    "above-clearance",
     "captured-after-sealing",
     "certificate-revoked",
     "from-the-future",
     "not-scanned",
+    OTHER_SENDER,
     "signed-outside-validity",
     "too-old",
 ];
+
+/// How a block leaves the quarantine without being destroyed. Whatever its reason was, it can be released once it passes every
+/// check, for instance after an authority was added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Two people release it in spite of the reason.
+    Release,
+    /// Two people close the chain of its camera, which was replaced, and release it.
+    Replacement,
+    /// Nobody can make it evidence. Two people close its case, and its bytes stay.
+    Keep,
+}
+
+impl End {
+    /// The end of blocks with this reason.
+    #[must_use]
+    pub fn of(reason: &str) -> Self {
+        match reason {
+            SEQUENCE_FORK => Self::Replacement,
+            code if RELEASABLE.contains(&code) => Self::Release,
+            _ => Self::Keep,
+        }
+    }
+}
 
 /// Checks that a person has stated to be no obstacle; none, for every block that just arrived.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -240,10 +265,10 @@ impl Verifier {
     ) -> Result<Option<OffsetDateTime>, Refusal> {
         let manifest = &opened.manifest;
         if manifest.device != sender {
-            return Err(Refusal::OtherSender {
+            exceptions.refuse(Refusal::OtherSender {
                 device: manifest.device.clone(),
                 sender: sender.to_owned(),
-            });
+            })?;
         }
         let signer = self.signer(opened, now, exceptions)?;
         let arrived = exceptions.arrived.unwrap_or(now);
@@ -265,7 +290,7 @@ impl Verifier {
         }
         if manifest.classification > signer.clearance {
             let levels = (manifest.classification.level(), signer.clearance.level());
-            return Err(Refusal::AboveClearance(levels.0, levels.1));
+            exceptions.refuse(Refusal::AboveClearance(levels.0, levels.1))?;
         }
         Ok((signer.not_after < now).then_some(signer.not_after))
     }
@@ -275,8 +300,8 @@ impl Verifier {
     /// A block that was sealed in time counts however late it arrives: the camera was cut off, or
     /// renewed its certificate meanwhile. The time of signing is the camera's word, by a clock that may
     /// be ahead. That it is this camera's shows the present certificate of the same, enrolled
-    /// device, which brings the block; when it was here, the log's event. Whoever has nothing but a
-    /// former key has no way in.
+    /// device, which brings the block; when it was here, the log's event. A former key alone gives no access: two people
+    /// decide about a block that another device brings.
     fn signer<R>(
         &self,
         opened: &Opened<R>,

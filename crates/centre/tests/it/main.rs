@@ -15,6 +15,7 @@ mod creation_with_upload;
 mod decisions;
 mod desk;
 mod durability;
+mod ends;
 mod epochs;
 mod export;
 mod forged;
