@@ -289,7 +289,7 @@ pub struct Camera {
     pub epoch: u64,
     /// Highest sequence number of the open chain.
     pub head: u64,
-    /// Ranges of numbers of the open chain that neither arrived nor are declared lost, lowest first.
+    /// Ranges of numbers of the open chain that neither arrived, nor are in quarantine, nor are declared lost, lowest first.
     pub gaps: Vec<(u64, u64)>,
     /// Numbers that the closed chains miss.
     pub missing_before: u64,

@@ -1,6 +1,6 @@
 //! What the index knows of the cameras' health.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use centre_api::{Camera, SetAside};
 use evidence::chain::split_chain_name;
@@ -12,7 +12,7 @@ use crate::ledger::Ledger;
 use crate::units::Units;
 
 /// Ranges of missing numbers shown per camera.
-const MAX_GAPS: i64 = 20;
+const MAX_GAPS: usize = 20;
 
 type Row = (String, i64, i64, i64, i64, i64, i64);
 type SetAsideRow = (String, i64, Option<i64>, String, i64);
@@ -49,7 +49,9 @@ pub(crate) async fn list(
         if epoch == camera.epoch {
             camera.head = head.unsigned_abs();
             if missing > 0 {
-                camera.gaps = gaps(sql, &chain).await?;
+                let held = ledger.in_quarantine(device);
+                camera.gaps = gaps(sql, &chain, &held).await?;
+                camera.gaps.truncate(MAX_GAPS);
             }
         } else {
             let missing = u64::try_from(missing).unwrap_or_default();
@@ -93,25 +95,57 @@ fn nothing_sent(device: &str, units: &Units) -> Camera {
     }
 }
 
-async fn gaps(sql: &Sql, chain: &str) -> Result<Vec<(u64, u64)>, StoreError> {
+/// The first ranges of missing numbers that are not in quarantine; as many as are shown, or all of them.
+async fn gaps(sql: &Sql, chain: &str, held: &BTreeSet<u64>) -> Result<Vec<(u64, u64)>, StoreError> {
+    // Each number held may be a range of its own.
+    let limit = MAX_GAPS.saturating_add(held.len());
+
     let rows: Vec<(i64, i64)> =
         sqlx::query_as("SELECT first, last FROM gaps WHERE device = ? ORDER BY first LIMIT ?")
             .bind(chain)
-            .bind(MAX_GAPS)
+            .bind(i64::try_from(limit).unwrap_or(i64::MAX))
             .fetch_all(sql.read())
             .await?;
     let range = |(first, last): (i64, i64)| (first.unsigned_abs(), last.unsigned_abs());
-    Ok(rows.into_iter().map(range).collect())
+    let ranges = rows.into_iter().map(range);
+    Ok(ranges.flat_map(|gap| without(gap, held)).collect())
 }
 
-/// Counts the cameras, and those of them that have gaps.
-pub(crate) async fn counts(sql: &Sql) -> Result<(u64, u64), StoreError> {
-    let (cameras, with_gaps): (i64, i64) = sqlx::query_as(
-        "SELECT (SELECT count(*) FROM cameras WHERE instr(device, '#') = 0),
-            (SELECT count(DISTINCT substr(device, 1, instr(device || '#', '#') - 1))
-                FROM cameras WHERE known < highest)",
-    )
-    .fetch_one(sql.read())
-    .await?;
-    Ok((cameras.unsigned_abs(), with_gaps.unsigned_abs()))
+/// The parts of a range of missing numbers that are not in quarantine.
+fn without((first, last): (u64, u64), held: &BTreeSet<u64>) -> Vec<(u64, u64)> {
+    let (mut parts, mut start) = (Vec::new(), first);
+    for number in held.range(first..=last) {
+        if start < *number {
+            parts.push((start, number.saturating_sub(1)));
+        }
+        start = number.saturating_add(1);
+    }
+    if start <= last {
+        parts.push((start, last));
+    }
+    parts
+}
+
+/// Counts the cameras, and those of them that have gaps in any chain.
+pub(crate) async fn counts(sql: &Sql, ledger: &Ledger) -> Result<(u64, u64), StoreError> {
+    let cameras: i64 =
+        sqlx::query_scalar("SELECT count(*) FROM cameras WHERE instr(device, '#') = 0")
+            .fetch_one(sql.read())
+            .await?;
+    let chains = sqlx::query("SELECT device FROM cameras WHERE known < highest")
+        .fetch_all(sql.read())
+        .await?;
+    let (chains, _) = readable_rows::<(String,)>(chains);
+    let mut with_gaps = BTreeSet::new();
+    for (chain,) in &chains {
+        let (device, epoch) = split_chain_name(chain);
+        let held = match epoch == ledger.epoch(device) {
+            true => ledger.in_quarantine(device),
+            false => BTreeSet::new(),
+        };
+        if held.is_empty() || !gaps(sql, chain, &held).await?.is_empty() {
+            with_gaps.insert(device);
+        }
+    }
+    Ok((cameras.unsigned_abs(), with_gaps.len() as u64))
 }

@@ -31,6 +31,7 @@ pub(crate) use history::{Histories, History};
 pub(crate) use record::{Decided, RecordHead, Running, Step};
 
 use crate::clock::millis;
+use crate::intake::quarantine::{End, REPLAYED};
 use record::{Record, received_at};
 
 /// State of a block by the log.
@@ -73,7 +74,7 @@ pub(crate) struct Known {
     pub(crate) received_at: i64,
     /// Known of accepted blocks.
     pub(crate) manifest: Option<Sha256Digest>,
-    /// Number in its camera's chain; known of accepted blocks.
+    /// Number in its camera's chain: known of accepted blocks, and of others whose camera signed it.
     pub(crate) sequence: Option<u64>,
     /// Epoch of that chain.
     pub(crate) epoch: u64,
@@ -90,6 +91,14 @@ impl Known {
     /// The violation's name, if the block has one.
     pub(crate) fn violation(&self) -> String {
         violation_id(&self.block)
+    }
+
+    /// The number that its camera signed for it, if it is in quarantine for another reason than its place in the chain.
+    pub(crate) fn held(&self) -> Option<u64> {
+        let is_other =
+            matches!(End::of(&self.reason), End::Replacement) || &*self.reason == REPLAYED;
+        self.sequence
+            .filter(|_| self.verdict != Verdict::Accepted && !is_other)
     }
 
     /// Name of the chain in which it has its number.
@@ -159,6 +168,8 @@ struct Facts {
     names: BTreeSet<Arc<str>>,
     /// The accepted block of each number, by chain.
     numbers: BTreeMap<Arc<str>, BTreeMap<u64, Sha256Digest>>,
+    /// Blocks in quarantine that hold a number, by camera.
+    held: BTreeMap<Arc<str>, BTreeMap<Sha256Digest, u64>>,
     /// Epochs of the cameras that have more than one, or for which one is proposed.
     epochs: BTreeMap<Arc<str>, Epochs>,
     /// By the block that was accepted.
@@ -254,6 +265,13 @@ impl Ledger {
         let waiting = facts.blocks.iter();
         let waiting = waiting.filter(|(_, entry)| entry.verdict.is_set_apart());
         waiting.map(|(block, entry)| entry.known(*block)).collect()
+    }
+
+    /// The numbers of a camera whose blocks are in quarantine for another reason than their place in the chain.
+    pub(crate) fn in_quarantine(&self, device: &str) -> BTreeSet<u64> {
+        let facts = self.read_facts();
+        let held = facts.held.get(device).into_iter().flatten();
+        held.map(|(_, number)| *number).collect()
     }
 
     /// The open epoch of a camera.
@@ -439,6 +457,8 @@ impl Facts {
                     && !is_accepted(entry)
                 {
                     entry.verdict = Verdict::Rejected;
+                    let device = Arc::clone(&entry.device);
+                    self.hold(&device, block, None);
                 }
             }
             _ => {}
@@ -477,9 +497,24 @@ impl Facts {
                 .is_some_and(|entry| entry.is_released),
         };
         self.number(&entry, block);
+        let held = entry.known(block).held();
         let former = self.blocks.insert(block, entry);
+        if let Some(former) = &former {
+            self.hold(&former.device, block, None);
+        }
+        self.hold(&device, block, held);
         if verdict == Verdict::Accepted && former.is_some() {
             self.end_disputes(&device, &block);
+        }
+    }
+
+    /// Notes the number that a block in quarantine holds, or that it holds none.
+    fn hold(&mut self, device: &Arc<str>, block: Sha256Digest, number: Option<u64>) {
+        if let Some(number) = number {
+            let held = self.held.entry(Arc::clone(device)).or_default();
+            held.insert(block, number);
+        } else if let Some(held) = self.held.get_mut(device) {
+            held.remove(&block);
         }
     }
 

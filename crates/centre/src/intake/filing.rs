@@ -83,7 +83,8 @@ impl Filing {
                 let hash = Sha256Digest::of(&verified.manifest_bytes);
                 let around = inner.around();
                 let placement = around.place(tx, manifest, &hash, block).await?;
-                Placed::of(&placement, manifest)
+                let in_quarantine = inner.audit.ledger.in_quarantine(&manifest.device);
+                Placed::of(&placement, manifest).without(&in_quarantine)
             }
             Err(_) => Placed::default(),
         };

@@ -1,5 +1,7 @@
 //! The intake's half of the index: blocks, chains, violations and receipts.
 
+use std::collections::BTreeSet;
+
 use audit::{Actor, Event};
 use event_catalogue::context::{Block, Custody, Origin};
 use event_catalogue::evidence::{Quarantined, Received};
@@ -13,7 +15,7 @@ use time::OffsetDateTime;
 
 use super::neighbourhood::Placement;
 use super::upload::Upload;
-use super::verify::{OTHER_SENDER, Refusal, Verified};
+use super::verify::{OTHER_SENDER, Refusal, Refused, Verified};
 use super::violation;
 use crate::clock::{from_millis, millis};
 use crate::ledger;
@@ -27,7 +29,7 @@ pub(super) struct Settlement {
     pub(super) upload: Upload,
     pub(super) block: Sha256Digest,
     pub(super) received_at: OffsetDateTime,
-    pub(super) verification: Result<Verified, Refusal>,
+    pub(super) verification: Result<Verified, Refused>,
 }
 
 /// Place of a block in its camera's chain, in the transaction that writes it down.
@@ -106,6 +108,19 @@ impl Settled {
 }
 
 impl Placed {
+    /// Leaves out numbers at either end of the gap that are in quarantine.
+    pub(super) fn without(mut self, in_quarantine: &BTreeSet<u64>) -> Self {
+        self.gap = self.gap.and_then(|(from, to)| {
+            // Each step finds its number in the set, which is bounded by the quarantine's.
+            let mut numbers = (from..=to).skip_while(|number| in_quarantine.contains(number));
+            let from = numbers.next()?;
+            let mut numbers = (from..=to).rev();
+            let to = numbers.find(|number| !in_quarantine.contains(number))?;
+            Some((from, to))
+        });
+        self
+    }
+
     /// Says what a position means for the block of `manifest`.
     pub(super) fn of(placement: &Placement, manifest: &Manifest) -> Self {
         let mut placed = Self {
@@ -139,7 +154,7 @@ impl Settlement {
     pub(super) fn outranks(&self, known: &Known) -> bool {
         match &self.verification {
             Ok(_) => true,
-            Err(Refusal::OtherSender { .. }) => false,
+            Err(refused) if matches!(refused.refusal, Refusal::OtherSender { .. }) => false,
             Err(_) => known.settled.reason == OTHER_SENDER,
         }
     }
@@ -149,6 +164,7 @@ impl Settlement {
         self.verification
             .as_ref()
             .err()
+            .map(|refused| &refused.refusal)
             .or(placed.contradiction.as_ref())
     }
 
@@ -217,6 +233,8 @@ impl Settlement {
         };
         if let Some(refusal) = self.refusal(placed) {
             settled.reason = refusal.code().to_owned();
+            let refused = self.verification.as_ref().err();
+            settled.sequence = refused.and_then(|refused| refused.number);
         } else if let Ok(verified) = &self.verification {
             settled.sequence = Some(verified.manifest.sequence);
             settled.manifest_sha256 = Some(Sha256Digest::of(&verified.manifest_bytes));

@@ -81,7 +81,7 @@ use error::SettleError;
 use filing::{Filed, Filing, Receipted};
 use index::{Known, Settled, Settlement, Stored};
 use settling::{Fresh, Reserved, UnderWay};
-use verify::{Exceptions, OTHER_SENDER, Refusal, Verified};
+use verify::{Exceptions, OTHER_SENDER, Refused, Verified};
 
 /// Blocks verified at the same time: the work is hashing and decryption, one per core is best.
 pub(crate) const WORKERS: usize = 2;
@@ -399,7 +399,7 @@ impl Intake {
         upload: &Upload,
         object: &ObjectId,
         now: OffsetDateTime,
-    ) -> Result<Result<Verified, Refusal>, SettleError> {
+    ) -> Result<Result<Verified, Refused>, SettleError> {
         let workers = Arc::clone(&self.inner.workers);
         let worker = workers.acquire_owned().await.ok();
         self.check_room_again(upload).await?;
@@ -454,7 +454,7 @@ impl Intake {
             block_sha256: settled.block,
             size: settled.size,
             device: settled.device.clone(),
-            sequence: settled.sequence,
+            sequence: settled.sequence.filter(|_| accepted),
             manifest_sha256: settled.manifest_sha256,
             verdict: if accepted {
                 Verdict::Accepted

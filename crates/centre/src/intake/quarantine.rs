@@ -25,11 +25,12 @@ use super::error::SettleError;
 use super::index::Placed;
 use super::neighbourhood::Place;
 use super::upload::Upload;
-use super::verify::{Exceptions, Refusal, Verified};
+use super::verify::{Exceptions, Refusal, Refused, Verified};
 use super::{Intake, index};
 use crate::clock::{from_millis, millis};
 use crate::ledger::{Known, Verdict};
 
+pub(crate) use super::verify::REPLAYED;
 pub use super::verify::{End, RELEASABLE};
 
 /// A block that waits for a person.
@@ -165,7 +166,7 @@ impl Intake {
         let verification = self.verify_again(waiting, Exceptions::default()).await?;
         let refusal = match verification {
             Ok(verified) => self.contradiction(waiting, &verified).await?,
-            Err(refusal) => Some(refusal),
+            Err(refused) => Some(refused.refusal),
         };
         Ok(refusal.map(|r| (r.code(), Report(&r).to_string())))
     }
@@ -221,7 +222,7 @@ impl Intake {
             code: exceptions.join(", "),
         })?;
         let verification = self.verify_again(waiting, stated).await?;
-        let verified = verification.map_err(|refusal| refused(&refusal))?;
+        let verified = verification.map_err(|error| refused(&error.refusal))?;
         match self.contradiction(waiting, &verified).await? {
             Some(refusal) => Err(refused(&refusal)),
             None => Ok(verified),
@@ -386,7 +387,7 @@ impl Intake {
         &self,
         waiting: &Quarantined,
         exceptions: Exceptions,
-    ) -> Result<Result<Verified, Refusal>, QuarantineError> {
+    ) -> Result<Result<Verified, Refused>, QuarantineError> {
         self.check_whole(waiting).await?;
         let path = self.inner.quarantine.path(&object(waiting)?);
         let (inner, sender) = (self.inner.clone(), waiting.device.clone());

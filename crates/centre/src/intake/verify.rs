@@ -19,6 +19,8 @@ use super::scan::{Scan, ScanError, ScanResult, ScannerAddress};
 
 /// Code of [`Refusal::Fork`].
 const SEQUENCE_FORK: &str = "sequence-fork";
+/// Code of [`Refusal::Replay`].
+pub(crate) const REPLAYED: &str = "replayed";
 /// Code of [`Refusal::OtherSender`].
 pub(super) const OTHER_SENDER: &str = "other-sender";
 /// Distance by which a camera's clock may be ahead of ours.
@@ -83,7 +85,36 @@ impl Refusal {
             Self::Infected { .. } => "malware",
             Self::NotScanned { .. } => "not-scanned",
             Self::Fork(_) => SEQUENCE_FORK,
-            Self::Replay(_) => "replayed",
+            Self::Replay(_) => REPLAYED,
+        }
+    }
+}
+
+/// A refused block.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    pub(crate) refusal: Refusal,
+    /// Its number, if the camera that brought it signed it.
+    pub(crate) number: Option<u64>,
+}
+
+impl Refused {
+    const fn unsigned(refusal: Refusal) -> Self {
+        Self {
+            refusal,
+            number: None,
+        }
+    }
+
+    fn of(refusal: Refusal, number: u64) -> Self {
+        let is_signed = match &refusal {
+            Refusal::Signer(error) => matches!(error, PathError::Revoked { .. }),
+            Refusal::OtherSender { .. } => false,
+            _ => true,
+        };
+        Self {
+            refusal,
+            number: is_signed.then_some(number),
         }
     }
 }
@@ -190,19 +221,20 @@ impl Verifier {
         sender: &str,
         now: OffsetDateTime,
         exceptions: &Exceptions,
-    ) -> Result<Result<Verified, Refusal>, VerifyFailure> {
+    ) -> Result<Result<Verified, Refused>, VerifyFailure> {
         let file = BufReader::new(File::open(path)?);
         let mut opened = match self.keys.opener().open(file) {
             Ok(opened) => opened,
-            Err(error) => return not_now_or_never(error),
+            Err(error) => return Ok(not_now_or_never(error)?.map_err(Refused::unsigned)),
         };
+        let number = opened.manifest.sequence;
         let expired = match self.check_claims(&opened, sender, now, exceptions) {
             Ok(expired) => expired,
-            Err(refusal) => return Ok(Err(refusal)),
+            Err(refusal) => return Ok(Err(Refused::of(refusal, number))),
         };
         for index in 0..opened.manifest.media.len() {
             if let Err(refusal) = self.check_medium(&mut opened, index, exceptions)? {
-                return Ok(Err(refusal));
+                return Ok(Err(Refused::of(refusal, number)));
             }
         }
         let Opened {

@@ -130,7 +130,7 @@ impl Review {
             .await?;
         let _turn = self.shares.query(who.uid()).await;
         let visible = self.visible(who).await?;
-        Ok(query::overview(&self.parts.sql, &visible, now).await?)
+        Ok(query::overview(&self.parts.sql, self.ledger(), &visible, now).await?)
     }
 
     /// Violations that `who` may see, newest first; what the rules hide is only counted.

@@ -34,8 +34,8 @@ fn reasons() -> BTreeSet<String> {
         let literals = code.split("=> \"").skip(1);
         found.extend(literals.map(|rest| rest.split('"').next().unwrap().to_owned()));
     }
-    // Two have names of their own.
-    found.extend(["sequence-fork".to_owned(), "other-sender".to_owned()]);
+    // Three have names of their own.
+    found.extend(["sequence-fork", "other-sender", "replayed"].map(str::to_owned));
     found.retain(|code| !NO_REFUSALS.contains(&code.as_str()));
     found
 }
