@@ -20,7 +20,7 @@ UTC = datetime.timezone.utc
 FIXED = {
     "package.json", "manifest.p7s", "receipt.p7s", "manifest.json", "receipt.json", "block.cordon", "camera.pem",
     "centre.pem", "root.pem", "events.jsonl", "proofs.json", "checkpoint", "log.pem", "README.md",
-    "verify_package.py", "SHA256SUMS", "SHA256SUMS.sig",
+    "verify_package.py", "SHA256SUMS", "SHA256SUMS.sig", "epoch.json",
 }
 
 
@@ -234,6 +234,13 @@ class Package:
             path = [bytes.fromhex(h) for h in proof["hashes"]]
             must(self.lead(value, proof["index"], self.size, path) == tree, 3, f"event {proof['index']}")
         self.events = [json.loads(leaf) for leaf in leaves]
+        self.begun = None
+        if "epoch.json" in self.names:
+            self.begun = strict_json(self.read("epoch.json"), 3)
+            must(set(self.begun) == {"entry", "hashes", "index"}, 3, "epoch.json")
+            value = hashlib.sha256(b"\0" + self.begun["entry"].encode()).digest()
+            path = [bytes.fromhex(h) for h in self.begun["hashes"]]
+            must(self.lead(value, self.begun["index"], self.size, path) == tree, 3, "epoch.json")
 
     def lead(self, value, index, size, path):
         """The root by recursion over RFC 6962's definition of the tree, not by RFC 9162's loop."""
@@ -295,6 +302,16 @@ class Package:
         must(all(details[f] == receipt[f] for f in ("manifest_sha256", "size", "sequence")), 6, "details")
         must(all(leaf["role"] == "centre" for leaf in self.events), 6, "role")
         must(all(leaf["event"]["resource"] == f"violation/{violation}" for leaf in self.events[1:]), 6, "resource")
+        must(("epoch" in first["details"]) == (self.begun is not None), 6, "epoch.json")
+        if self.begun:
+            leaf = json.loads(self.begun["entry"])
+            event = leaf["event"]
+            must(self.begun["index"] < self.indices[0] and leaf["role"] == "centre", 6, "epoch: place")
+            must((event["action"], event["outcome"]) == ("chain.begin-epoch", "permit"), 6, "epoch: act")
+            must(event["resource"] == f"chain/{receipt['device']}", 6, "epoch: camera")
+            must(event["details"]["epoch"] == first["details"]["epoch"], 6, "epoch: number")
+            who, other = event["actor"], event["details"]["proposed_by"]
+            must(who["kind"] == "user" and who["id"] != other, 6, "epoch: one person")
         details = [leaf["event"].get("details", {}) for leaf in self.events]
         begin = next((n for n, d in enumerate(details) if "custody_count" in d), None)
         must(begin is not None, 6, "nothing is numbered")

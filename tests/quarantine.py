@@ -1,6 +1,7 @@
 """Blocks that were set apart: what waits, who decides, and what becomes of it, on the running program."""
 
 import glob
+import json
 import os
 import re
 import urllib.request
@@ -78,6 +79,58 @@ def run(suite):
         site.ask("evidence", "export", row["id"], "--out", out, by=one)
         trust.write_text(cordon("evidence", "trust", *site.arguments(), "--json").stdout)
         cordon("evidence", "check", out, "--trust", trust)
+
+    with suite.case("blocks of a swapped memory card are evidence, once two people closed the former chain"):
+        swapped = Device(site, "camera-18")
+        equal(swapped.enrol(), 200)
+        for name in ("old-1", "old-2"):
+            equal(swapped.verdict(swapped.seal(jpeg(name.encode()), name=name)[0].read_bytes())["verdict"], "accepted")
+        swapped.sequence, swapped.previous = 1, None
+        stranded = []
+        for name in ("new-1", "new-2"):
+            block, sealed = swapped.seal(jpeg(name.encode()), name=name)
+            equal(swapped.verdict(block.read_bytes())["reason"], "sequence-fork")
+            stranded.append(sealed["block_sha256"])
+        equal(site.ask(*quarantine, "show", stranded[0], by=one)["code"], "sequence-fork")
+        refused("release", stranded[0], "--reason", "card", says="cordon registry replace")
+        replace = ["registry", "replace", "--device", "camera-18"]
+
+        def not_replaced(*arguments, says, by):
+            proof = by.signs() if by else []
+            done = cordon(*replace, *arguments, *site.arguments(), *proof, "--log", "off", code=1)
+            contains(done.stderr, says)
+
+        not_replaced("--reason", "card", says="needs a certificate", by=None)
+        not_replaced("--reason", "card", says="no rule permits", by=people["officer-2"])
+        not_replaced("--confirm", says="nothing is proposed", by=other)
+        site.ask(*replace, "--reason", "memory card swapped", by=one)
+        not_replaced("--confirm", says="another person", by=one)
+        site.stop()
+        site.start()
+        chain = site.ask(*replace, "--confirm", by=other)["chain"]
+        equal((chain["epoch"], chain["closed_head"]), (1, 2))
+        for block in stranded:
+            equal(site.ask(*quarantine, "show", block, by=one)["code"], None)
+            site.ask(*quarantine, "release", block, "--reason", "memory card swapped", by=one)
+            site.ask(*quarantine, "confirm", block, by=other)
+            answer = swapped.request("GET", f"/intake/v1/blocks/{block}/receipt")
+            equal(swapped.open_receipt(answer.body)["verdict"], "accepted")
+        block, _ = swapped.seal(jpeg(b"new-3"), name="new-3")
+        equal(swapped.verdict(block.read_bytes())["verdict"], "accepted")
+        out = site.folder / "package-of-epoch-1"
+        site.ask("evidence", "export", f"v-{stranded[0][:16]}", "--out", out, by=one)
+        checked = cordon("evidence", "check", out, "--trust", trust, "--json")
+        equal(json.loads(checked.stdout)["report"]["epoch"], 1)
+        contains((out / "epoch.json").read_text(), "memory card swapped")
+
+    with suite.case("a block that is kept waits no longer, and its bytes stay"):
+        site.ask(*quarantine, "keep", blocks[1], "--reason", "file 12", by=one)
+        refused("confirm", blocks[1], says="another person")
+        site.ask(*quarantine, "confirm", blocks[1], by=other)
+        (row,) = site.ask(*quarantine, "list")["blocks"]
+        equal((row["block_sha256"], row["kept"]), (blocks[1], True))
+        equal(metric(site, "cordon_centre_quarantine_blocks"), 0)
+        refused("keep", blocks[1], "--reason", "again", says="kept already")
 
     with suite.case("a block is destroyed by two people, after the waiting time and not before"):
         site.ask(*quarantine, "reject", blocks[1], "--reason", "test picture", by=other)

@@ -277,6 +277,7 @@ impl Ingest {
         let classification = metadata
             .classification
             .unwrap_or(self.shared.config.watch.classification);
+        self.check_clearance(classification)?;
         self.check_room(group, classification)?;
         let material = Material {
             captured_at: metadata.captured_at,
@@ -291,6 +292,20 @@ impl Ingest {
         sealed?;
         self.dispose();
         Ok(())
+    }
+
+    /// Rejects what the camera's own certificate does not cover: the centre would put the block into quarantine.
+    fn check_clearance(&self, classification: Clearance) -> Result<(), Failure> {
+        match self.shared.clearance() {
+            Some(clearance) if classification > clearance => Err(Failure::Reject(format!(
+                "classification {} is above the clearance {} of this camera's certificate; get a certificate with that \
+                 clearance and run `cordon camera retry`, or correct the facts or watch.classification",
+                classification.level(),
+                clearance.level()
+            ))),
+            // Without a path to the root, only the centre can tell.
+            _ => Ok(()),
+        }
     }
 
     /// Asks whether a block of these media has room, before it is sealed in vain. One that the spool can never hold is set

@@ -285,10 +285,14 @@ pub struct Camera {
     pub blocks: u64,
     /// Blocks in quarantine.
     pub quarantined: u64,
-    /// Highest sequence number.
+    /// Epoch of the open chain: how often the camera was replaced.
+    pub epoch: u64,
+    /// Highest sequence number of the open chain.
     pub head: u64,
-    /// Ranges of numbers that neither arrived nor are declared lost, lowest first.
+    /// Ranges of numbers of the open chain that neither arrived, nor are in quarantine, nor are declared lost, lowest first.
     pub gaps: Vec<(u64, u64)>,
+    /// Numbers that the closed chains miss.
+    pub missing_before: u64,
     /// Numbers that the camera declared lost.
     pub dropped: u64,
     /// Blocks in quarantine that claim a number of another block.

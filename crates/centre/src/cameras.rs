@@ -1,8 +1,9 @@
 //! What the index knows of the cameras' health.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use centre_api::{Camera, SetAside};
+use evidence::chain::split_chain_name;
 use store::sqlx;
 use store::{Sql, StoreError, readable_rows};
 
@@ -11,9 +12,9 @@ use crate::ledger::Ledger;
 use crate::units::Units;
 
 /// Ranges of missing numbers shown per camera.
-const MAX_GAPS: i64 = 20;
+const MAX_GAPS: usize = 20;
 
-type Row = (String, i64, i64, i64, i64, i64, bool);
+type Row = (String, i64, i64, i64, i64, i64, i64);
 type SetAsideRow = (String, i64, Option<i64>, String, i64);
 
 /// All cameras by name: those that sent a block, and those that reported sources that they could not seal.
@@ -23,30 +24,39 @@ pub(crate) async fn list(
     units: &Units,
 ) -> Result<Vec<Camera>, StoreError> {
     let rows = sqlx::query(
-        "SELECT device, last_seen, accepted, quarantined, head, dropped, known < highest
-         FROM cameras",
+        "SELECT device, last_seen, accepted, quarantined, head, dropped, highest - known
+         FROM cameras ORDER BY device",
     )
     .fetch_all(sql.read())
     .await?;
     let (rows, _) = readable_rows::<Row>(rows);
     let mut cameras = BTreeMap::new();
     let forks = ledger.forks();
-    for (device, seen, blocks, quarantined, head, dropped, has_gaps) in rows {
-        let gaps = match has_gaps {
-            true => gaps(sql, &device).await?,
-            false => Vec::new(),
-        };
-        let camera = Camera {
-            last_seen: (seen > 0).then(|| from_millis(seen)),
-            blocks: blocks.unsigned_abs(),
-            quarantined: quarantined.unsigned_abs(),
-            head: head.unsigned_abs(),
-            gaps,
-            dropped: dropped.unsigned_abs(),
-            forks: forks.get(device.as_str()).copied().unwrap_or_default(),
-            ..nothing_sent(&device, units)
-        };
-        cameras.insert(device, camera);
+    for (chain, seen, blocks, quarantined, head, dropped, missing) in rows {
+        // Blocks are counted at the chain of the first epoch, numbers at their own.
+        let (device, epoch) = split_chain_name(&chain);
+        let camera = cameras
+            .entry(device.to_owned())
+            .or_insert_with(|| nothing_sent(device, units));
+        camera.epoch = ledger.epoch(device);
+        camera.dropped = camera.dropped.saturating_add(dropped.unsigned_abs());
+        if epoch == 0 {
+            camera.last_seen = (seen > 0).then(|| from_millis(seen));
+            camera.blocks = blocks.unsigned_abs();
+            camera.quarantined = quarantined.unsigned_abs();
+            camera.forks = forks.get(device).copied().unwrap_or_default();
+        }
+        if epoch == camera.epoch {
+            camera.head = head.unsigned_abs();
+            if missing > 0 {
+                let held = ledger.in_quarantine(device);
+                camera.gaps = gaps(sql, &chain, &held).await?;
+                camera.gaps.truncate(MAX_GAPS);
+            }
+        } else {
+            let missing = u64::try_from(missing).unwrap_or_default();
+            camera.missing_before = camera.missing_before.saturating_add(missing);
+        }
     }
     let rows = sqlx::query(
         "SELECT device, count, since, reason, reported_at FROM camera_set_aside WHERE count > 0",
@@ -75,32 +85,67 @@ fn nothing_sent(device: &str, units: &Units) -> Camera {
         last_seen: None,
         blocks: 0,
         quarantined: 0,
+        epoch: 0,
         head: 0,
         gaps: Vec::new(),
+        missing_before: 0,
         dropped: 0,
         forks: 0,
         set_aside: None,
     }
 }
 
-async fn gaps(sql: &Sql, device: &str) -> Result<Vec<(u64, u64)>, StoreError> {
+/// The first ranges of missing numbers that are not in quarantine; as many as are shown, or all of them.
+async fn gaps(sql: &Sql, chain: &str, held: &BTreeSet<u64>) -> Result<Vec<(u64, u64)>, StoreError> {
+    // Each number held may be a range of its own.
+    let limit = MAX_GAPS.saturating_add(held.len());
+
     let rows: Vec<(i64, i64)> =
         sqlx::query_as("SELECT first, last FROM gaps WHERE device = ? ORDER BY first LIMIT ?")
-            .bind(device)
-            .bind(MAX_GAPS)
+            .bind(chain)
+            .bind(i64::try_from(limit).unwrap_or(i64::MAX))
             .fetch_all(sql.read())
             .await?;
     let range = |(first, last): (i64, i64)| (first.unsigned_abs(), last.unsigned_abs());
-    Ok(rows.into_iter().map(range).collect())
+    let ranges = rows.into_iter().map(range);
+    Ok(ranges.flat_map(|gap| without(gap, held)).collect())
 }
 
-/// Counts the cameras, and those of them that have gaps.
-pub(crate) async fn counts(sql: &Sql) -> Result<(u64, u64), StoreError> {
-    let (cameras, with_gaps): (i64, i64) = sqlx::query_as(
-        "SELECT (SELECT count(*) FROM cameras),
-            (SELECT count(*) FROM cameras WHERE known < highest)",
-    )
-    .fetch_one(sql.read())
-    .await?;
-    Ok((cameras.unsigned_abs(), with_gaps.unsigned_abs()))
+/// The parts of a range of missing numbers that are not in quarantine.
+fn without((first, last): (u64, u64), held: &BTreeSet<u64>) -> Vec<(u64, u64)> {
+    let (mut parts, mut start) = (Vec::new(), first);
+    for number in held.range(first..=last) {
+        if start < *number {
+            parts.push((start, number.saturating_sub(1)));
+        }
+        start = number.saturating_add(1);
+    }
+    if start <= last {
+        parts.push((start, last));
+    }
+    parts
+}
+
+/// Counts the cameras, and those of them that have gaps in any chain.
+pub(crate) async fn counts(sql: &Sql, ledger: &Ledger) -> Result<(u64, u64), StoreError> {
+    let cameras: i64 =
+        sqlx::query_scalar("SELECT count(*) FROM cameras WHERE instr(device, '#') = 0")
+            .fetch_one(sql.read())
+            .await?;
+    let chains = sqlx::query("SELECT device FROM cameras WHERE known < highest")
+        .fetch_all(sql.read())
+        .await?;
+    let (chains, _) = readable_rows::<(String,)>(chains);
+    let mut with_gaps = BTreeSet::new();
+    for (chain,) in &chains {
+        let (device, epoch) = split_chain_name(chain);
+        let held = match epoch == ledger.epoch(device) {
+            true => ledger.in_quarantine(device),
+            false => BTreeSet::new(),
+        };
+        if held.is_empty() || !gaps(sql, chain, &held).await?.is_empty() {
+            with_gaps.insert(device);
+        }
+    }
+    Ok((cameras.unsigned_abs(), with_gaps.len() as u64))
 }

@@ -18,8 +18,11 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use audit::{Event, Outcome};
 use event_catalogue::context::Block;
-use event_catalogue::evidence::{Quarantined, Received, Rejected, Released};
+use event_catalogue::evidence::{
+    EpochBegun, Kept, Quarantined, Received, Rejected, Released, ReplacementProposed,
+};
 use event_catalogue::{Details as _, Recorded as _};
+use evidence::chain::chain_name;
 use evidence::digest::Sha256Digest;
 use evidence::receipt::Receipt;
 
@@ -28,6 +31,7 @@ pub(crate) use history::{Histories, History};
 pub(crate) use record::{Decided, RecordHead, Running, Step};
 
 use crate::clock::millis;
+use crate::intake::quarantine::{End, REPLAYED};
 use record::{Record, received_at};
 
 /// State of a block by the log.
@@ -35,14 +39,22 @@ use record::{Record, received_at};
 pub(crate) enum Verdict {
     Accepted,
     Quarantined,
+    /// Two people closed its case: the bytes stay, and it is no evidence.
+    Kept,
     Rejected,
 }
 
 impl Verdict {
+    /// Tells if the block is in quarantine, also if its case is closed.
+    pub(crate) const fn is_set_apart(self) -> bool {
+        matches!(self, Self::Quarantined | Self::Kept)
+    }
+
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Accepted => "accepted",
             Self::Quarantined => "quarantined",
+            Self::Kept => "kept",
             Self::Rejected => "rejected",
         }
     }
@@ -62,8 +74,10 @@ pub(crate) struct Known {
     pub(crate) received_at: i64,
     /// Known of accepted blocks.
     pub(crate) manifest: Option<Sha256Digest>,
-    /// Number in its camera's chain; known of accepted blocks.
+    /// Number in its camera's chain: known of accepted blocks, and of others whose camera signed it.
     pub(crate) sequence: Option<u64>,
+    /// Epoch of that chain.
+    pub(crate) epoch: u64,
     /// Why it was set apart; empty for accepted blocks.
     pub(crate) reason: Arc<str>,
     /// A person let it out of quarantine.
@@ -78,6 +92,42 @@ impl Known {
     pub(crate) fn violation(&self) -> String {
         violation_id(&self.block)
     }
+
+    /// The number that its camera signed for it, if it is in quarantine for another reason than its place in the chain.
+    pub(crate) fn held(&self) -> Option<u64> {
+        let is_other =
+            matches!(End::of(&self.reason), End::Replacement) || &*self.reason == REPLAYED;
+        self.sequence
+            .filter(|_| self.verdict != Verdict::Accepted && !is_other)
+    }
+
+    /// Name of the chain in which it has its number.
+    pub(crate) fn chain(&self) -> String {
+        chain_name(&self.device, self.epoch)
+    }
+}
+
+/// A person's proposal to begin another epoch of a camera.
+#[derive(Clone, Debug)]
+pub(crate) struct ReplacementProposal {
+    pub(crate) uid: String,
+    pub(crate) reason: String,
+}
+
+#[derive(Debug, Default)]
+struct Epochs {
+    /// Index of the event that began each epoch after the first.
+    begun: Vec<u64>,
+    proposed: Option<ReplacementProposal>,
+    /// Index of the newest event.
+    newest: u64,
+}
+
+/// Highest number of a chain.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChainHead {
+    pub(crate) sequence: u64,
+    pub(crate) manifest: Option<Sha256Digest>,
 }
 
 /// A name short enough to be read out, long enough not to collide.
@@ -102,6 +152,7 @@ struct Entry {
     received_at: i64,
     manifest: Option<Sha256Digest>,
     sequence: Option<u64>,
+    epoch: u64,
     reason: Arc<str>,
     /// A person let it out of quarantine.
     is_released: bool,
@@ -115,8 +166,12 @@ struct Facts {
     blocks: BTreeMap<Sha256Digest, Entry>,
     /// Names of devices and reasons, each kept once.
     names: BTreeSet<Arc<str>>,
-    /// The accepted block of each number, by camera.
+    /// The accepted block of each number, by chain.
     numbers: BTreeMap<Arc<str>, BTreeMap<u64, Sha256Digest>>,
+    /// Blocks in quarantine that hold a number, by camera.
+    held: BTreeMap<Arc<str>, BTreeMap<Sha256Digest, u64>>,
+    /// Epochs of the cameras that have more than one, or for which one is proposed.
+    epochs: BTreeMap<Arc<str>, Epochs>,
     /// By the block that was accepted.
     disputes: BTreeMap<Sha256Digest, Vec<Dispute>>,
     /// Blocks that contradict another one, or a number that was declared lost, by camera.
@@ -132,10 +187,24 @@ pub(crate) struct Ledger {
     facts: Arc<RwLock<Facts>>,
 }
 
-/// Tells whether an entry of the log may say something of a block or violation. Canonical JSON has one spelling, and escapes
-/// quotes within texts.
+/// Kinds of resources whose events the ledger reads.
+const RESOURCES: [&str; 3] = ["block/", "violation/", "chain/"];
+
+/// Tells whether an entry of the log may say something of a block, a violation or a chain. Canonical JSON has one spelling, and
+/// escapes quotes within texts.
 pub(crate) fn is_of_evidence(text: &str) -> bool {
-    text.contains("\"resource\":\"block/") || text.contains("\"resource\":\"violation/")
+    let mut after = text.match_indices("\"resource\":\"");
+    after.any(|(at, found)| {
+        let resource = text.get(at + found.len()..).unwrap_or_default();
+        RESOURCES.iter().any(|kind| resource.starts_with(kind))
+    })
+}
+
+/// Tells whether the ledger reads an event.
+pub(crate) fn is_event_of_evidence(event: &Event) -> bool {
+    RESOURCES
+        .iter()
+        .any(|kind| event.resource.starts_with(kind))
 }
 
 impl Ledger {
@@ -159,6 +228,8 @@ impl Ledger {
             received_at,
             manifest: receipt.manifest_sha256,
             sequence: receipt.sequence,
+            // The event that would name another one was lost.
+            epoch: 0,
             is_released: false,
             is_adopted: true,
             record: Record::adopted(receipt.log_index, &receipt.device, received_at),
@@ -188,18 +259,56 @@ impl Ledger {
         next.map(|(block, entry)| entry.known(*block)).collect()
     }
 
-    /// The blocks that wait in quarantine, in the order of their hashes. Looks at all blocks.
-    pub(crate) fn waiting(&self) -> Vec<Known> {
+    /// The blocks in quarantine, those that are kept too, in the order of their hashes. Looks at all blocks.
+    pub(crate) fn set_apart(&self) -> Vec<Known> {
         let facts = self.read_facts();
         let waiting = facts.blocks.iter();
-        let waiting = waiting.filter(|(_, entry)| entry.verdict == Verdict::Quarantined);
+        let waiting = waiting.filter(|(_, entry)| entry.verdict.is_set_apart());
         waiting.map(|(block, entry)| entry.known(*block)).collect()
     }
 
-    /// The accepted blocks of a camera that have this number or a neighbouring one, and the one with the largest number.
-    pub(crate) fn neighbours(&self, device: &str, sequence: u64) -> Vec<(u64, Known)> {
+    /// The numbers of a camera whose blocks are in quarantine for another reason than their place in the chain.
+    pub(crate) fn in_quarantine(&self, device: &str) -> BTreeSet<u64> {
         let facts = self.read_facts();
-        let Some(numbers) = facts.numbers.get(device) else {
+        let held = facts.held.get(device).into_iter().flatten();
+        held.map(|(_, number)| *number).collect()
+    }
+
+    /// The open epoch of a camera.
+    pub(crate) fn epoch(&self, device: &str) -> u64 {
+        let facts = self.read_facts();
+        let begun = facts.epochs.get(device);
+        begun.map_or(0, |epochs| epochs.begun.len() as u64)
+    }
+
+    /// The proposal to begin another epoch of a camera.
+    pub(crate) fn replacement(&self, device: &str) -> Option<ReplacementProposal> {
+        let facts = self.read_facts();
+        facts.epochs.get(device)?.proposed.clone()
+    }
+
+    /// Index of the event that began an epoch of a camera; `None` for the first one.
+    pub(crate) fn epoch_event(&self, device: &str, epoch: u64) -> Option<u64> {
+        let facts = self.read_facts();
+        let number = usize::try_from(epoch.checked_sub(1)?).ok()?;
+        facts.epochs.get(device)?.begun.get(number).copied()
+    }
+
+    /// The highest number of a chain.
+    pub(crate) fn chain_head(&self, chain: &str) -> Option<ChainHead> {
+        let facts = self.read_facts();
+        let (sequence, block) = facts.numbers.get(chain)?.last_key_value()?;
+        let manifest = facts.blocks.get(block)?.manifest;
+        Some(ChainHead {
+            sequence: *sequence,
+            manifest,
+        })
+    }
+
+    /// The accepted blocks of a chain that have this number or a neighbouring one, and the one with the largest number.
+    pub(crate) fn neighbours(&self, chain: &str, sequence: u64) -> Vec<(u64, Known)> {
+        let facts = self.read_facts();
+        let Some(numbers) = facts.numbers.get(chain) else {
             return Vec::new();
         };
         let near = sequence.saturating_sub(1)..=sequence.saturating_add(1);
@@ -250,6 +359,7 @@ impl Entry {
             received_at: self.received_at,
             manifest: self.manifest,
             sequence: self.sequence,
+            epoch: self.epoch,
             reason: Arc::clone(&self.reason),
             is_released: self.is_released,
             is_adopted: self.is_adopted,
@@ -260,7 +370,9 @@ impl Entry {
 
 impl Facts {
     fn apply(&mut self, index: u64, event: &Event) {
-        if let Some(block) = event.resource.strip_prefix("block/") {
+        if let Some(device) = event.resource.strip_prefix("chain/") {
+            self.apply_to_chain(device, index, event);
+        } else if let Some(block) = event.resource.strip_prefix("block/") {
             if let Ok(block) = block.parse() {
                 self.apply_to_block(block, index, event);
             }
@@ -272,6 +384,27 @@ impl Facts {
                 self.outside = self.outside.saturating_add(1);
                 self.newest_outside = Some(index);
             }
+        }
+    }
+
+    fn apply_to_chain(&mut self, device: &str, index: u64, event: &Event) {
+        // The log may be read again: its events are here already.
+        let newest = self.epochs.get(device).map(|epochs| epochs.newest);
+        if event.outcome != Outcome::Permit || newest >= Some(index) {
+            return;
+        }
+        let device = self.name(device);
+        let epochs = self.epochs.entry(device).or_default();
+        epochs.newest = index;
+        epochs.proposed = match ReplacementProposed::is(event) {
+            true => Some(ReplacementProposal {
+                uid: event.actor.id.clone(),
+                reason: event.reason.clone().unwrap_or_default(),
+            }),
+            false => None,
+        };
+        if EpochBegun::from_event(event).is_some() {
+            epochs.begun.push(index);
         }
     }
 
@@ -313,11 +446,19 @@ impl Facts {
                     entry.is_released = true;
                 }
             }
+            Kept::ACTION => {
+                let entry = self.blocks.get_mut(&block);
+                if let Some(entry) = entry.filter(|entry| entry.verdict == Verdict::Quarantined) {
+                    entry.verdict = Verdict::Kept;
+                }
+            }
             Rejected::ACTION => {
                 if let Some(entry) = self.blocks.get_mut(&block)
                     && !is_accepted(entry)
                 {
                     entry.verdict = Verdict::Rejected;
+                    let device = Arc::clone(&entry.device);
+                    self.hold(&device, block, None);
                 }
             }
             _ => {}
@@ -339,12 +480,15 @@ impl Facts {
                 .and_then(|block| block.size)
                 .unwrap_or_default(),
             record: Record::begin(index, event),
-            device,
+            device: Arc::clone(&device),
             verdict,
             log_index: index,
             received_at: received_at(event),
             manifest,
             sequence: Block::of(event).and_then(|block| block.sequence),
+            epoch: Block::of(event)
+                .and_then(|block| block.epoch)
+                .unwrap_or_default(),
             reason,
             is_adopted: false,
             is_released: self
@@ -353,13 +497,44 @@ impl Facts {
                 .is_some_and(|entry| entry.is_released),
         };
         self.number(&entry, block);
-        self.blocks.insert(block, entry);
+        let held = entry.known(block).held();
+        let former = self.blocks.insert(block, entry);
+        if let Some(former) = &former {
+            self.hold(&former.device, block, None);
+        }
+        self.hold(&device, block, held);
+        if verdict == Verdict::Accepted && former.is_some() {
+            self.end_disputes(&device, &block);
+        }
+    }
+
+    /// Notes the number that a block in quarantine holds, or that it holds none.
+    fn hold(&mut self, device: &Arc<str>, block: Sha256Digest, number: Option<u64>) {
+        if let Some(number) = number {
+            let held = self.held.entry(Arc::clone(device)).or_default();
+            held.insert(block, number);
+        } else if let Some(held) = self.held.get_mut(device) {
+            held.remove(&block);
+        }
+    }
+
+    /// Two people found a place for a block that contradicted another one.
+    fn end_disputes(&mut self, device: &str, block: &Sha256Digest) {
+        let forks = self.forks.get_mut(device);
+        if !forks.is_some_and(|forks| forks.remove(block)) {
+            return;
+        }
+        self.disputes.retain(|_, disputes| {
+            disputes.retain(|dispute| dispute.block != *block);
+            !disputes.is_empty()
+        });
     }
 
     /// Gives an accepted block its place in its camera's chain.
     fn number(&mut self, entry: &Entry, block: Sha256Digest) {
         if let (Verdict::Accepted, Some(sequence)) = (entry.verdict, entry.sequence) {
-            let numbers = self.numbers.entry(Arc::clone(&entry.device)).or_default();
+            let chain = self.name(&chain_name(&entry.device, entry.epoch));
+            let numbers = self.numbers.entry(chain).or_default();
             numbers.entry(sequence).or_insert(block);
         }
     }

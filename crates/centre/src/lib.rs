@@ -51,14 +51,14 @@ pub use centre_api::{
 };
 pub use device::{Device, DeviceRefused};
 pub use guard::{IndexError, IndexGuard};
-pub use intake::quarantine::{QuarantineError, Quarantined, RELEASABLE};
+pub use intake::quarantine::{End, QuarantineError, Quarantined, RELEASABLE};
 pub use intake::scan::ScannerAddress;
 pub use intake::{DiskRoom, Intake, Limits, Quota, UploadError};
 pub use keys::{Keys, Signer};
 pub use metrics::Metrics;
 pub use problem::Problem;
 pub use quarantine::{
-    Confirmed, DESTRUCTION_DELAY, Disposal, Proposal, QuarantineDesk, Step, Waiting,
+    Confirmed, DESTRUCTION_DELAY, Disposal, Proposal, QuarantineDesk, Replaced, Step, Waiting,
 };
 pub use review::{
     Export, ExportContext, MediumBytes, MediumStream, ProofError, Prove, Review, ReviewError,
@@ -210,7 +210,7 @@ struct Index {
     people: Sql,
     archive: Objects,
     audit: Arc<ledger::FollowedLog>,
-    trust: TrustStore,
+    receipts: receipts::Receipts,
 }
 
 /// Puts the new index in the place of the former one, which gets another name.
@@ -260,7 +260,7 @@ impl Centre {
         let units = setup.units.clone();
         let (centre, index) = Self::assemble(disk, setup, file).await?;
         let (archive, audit) = (&index.archive, &index.audit);
-        whole::adopt_receipts(&index.sql, audit, &index.trust).await?;
+        whole::adopt_receipts(&index.sql, audit, &index.receipts).await?;
         let mut losses = whole::check(&index.sql, archive, audit).await?;
         whole::move_to_units(&index.sql, &units).await?;
         centre.intake.recover().await.map_err(SetupError::Recover)?;
@@ -309,7 +309,7 @@ impl Centre {
             let adopted = whole::adopt_receipts(
                 former.as_ref().unwrap_or(&index.sql),
                 &index.audit,
-                &index.trust,
+                &index.receipts,
             )
             .await;
             match adopted {
@@ -384,11 +384,12 @@ impl Centre {
         let audit = audit.map_err(|error| SetupError::Log(Box::new(error)))?;
         let audit = Arc::new(audit.map_err(|error| SetupError::Log(Box::new(error)))?);
         let custody = review::Custody::new(people.clone(), audit.clone(), setup.audit_pool.clone());
+        let receipts = receipts::Receipts::new(setup.trust.clone());
         let repairs = repairs::Repairs::default();
         let media_pool = Pool::new(Share::Media);
         let scrub = {
             let (archive, quarantine) = (archive.clone(), quarantine.clone());
-            let keys = setup.keys.clone();
+            let (keys, receipts) = (setup.keys.clone(), receipts.clone());
             let (sql, audit, custody) = (sql.clone(), audit.clone(), custody.clone());
             let (units, metrics) = (setup.units.clone(), metrics.clone());
             let (repairs, pool) = (repairs.clone(), media_pool.clone());
@@ -399,6 +400,7 @@ impl Centre {
                     archive,
                     quarantine,
                     keys,
+                    receipts,
                     audit,
                     custody,
                     intake,
@@ -415,6 +417,7 @@ impl Centre {
             sql: people.clone(),
             archive: archive.clone(),
             keys: setup.keys.clone(),
+            receipts: receipts.clone(),
             access: setup.access.clone(),
             audit: audit.clone(),
             log_origin: setup.log_origin.clone(),
@@ -430,7 +433,7 @@ impl Centre {
             people,
             archive: archive.clone(),
             audit: audit.clone(),
-            trust: setup.trust.clone(),
+            receipts: receipts.clone(),
         };
         let verifier = intake::Verifier {
             keys: setup.keys.clone(),
@@ -446,6 +449,7 @@ impl Centre {
             quarantine,
             verifier,
             keys: setup.keys,
+            receipts,
             audit: audit.clone(),
             log_origin: setup.log_origin,
             clock: setup.clock,

@@ -3,12 +3,15 @@
 //! ```text
 //!             propose             confirm, by another person
 //!  waiting ───────────► proposed ─┬─ release ─► evidence
-//!     ▲                    │      └─ destroy ─► confirmed ── waiting time, then destroy ─► destroyed
+//!     ▲                    │      ├─ keep ────► kept, which can be released or destroyed later
+//!     │                    │      └─ destroy ─► confirmed ── waiting time, then destroy ─► destroyed
 //!     └──── withdraw ◄─────┴──────────────────────┘
 //! ```
 //! What is proposed is in the audit log only: a start reads it from there, so that nobody with write access to the
 //! index can propose or confirm anything. The access rules decide each step about the block's classification and unit, and
 //! each step is an event before it takes effect.
+
+mod replacement;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -18,14 +21,19 @@ use std::time::Duration;
 use access::{Action, Context, PolicyDecisionPoint, Principal, Resource};
 use audit::{AuditError, AuditSink, Event, Logged};
 use event_catalogue::context::SetApart;
-use event_catalogue::evidence::{self as event, Examined, Proposed, Rejected, Released, Withdrawn};
+use event_catalogue::evidence::{
+    self as event, Examined, Kept, Proposed, Rejected, Released, Withdrawn,
+};
 use event_catalogue::{Details as _, Recorded, action_text};
 use pki::clearance::Clearance;
 use serde::Serialize;
 use time::OffsetDateTime;
 
+pub use replacement::Replaced;
+
 use crate::intake::Intake;
 use crate::intake::quarantine::{Inside, QuarantineError, Quarantined};
+use crate::ledger::Ledger;
 use crate::units::Units;
 
 /// Time between the second person's word and the earliest destruction, unless configured: a weekend.
@@ -40,6 +48,8 @@ const PROPOSALS: &str = "\"action\":\"quarantine.";
 pub enum Disposal {
     /// Make it evidence, although these checks fail.
     Release { exceptions: Vec<String> },
+    /// Close its case: the bytes stay, and it is no evidence.
+    Keep,
     /// Remove its bytes for good.
     Destroy,
 }
@@ -48,6 +58,7 @@ impl Disposal {
     const fn name(&self) -> &'static str {
         match self {
             Self::Release { .. } => "release",
+            Self::Keep => "keep",
             Self::Destroy => "destroy",
         }
     }
@@ -104,6 +115,8 @@ pub struct Waiting {
 pub enum Confirmed {
     /// The block is evidence now.
     Released(Quarantined),
+    /// The case of the block is closed.
+    Kept(Quarantined),
     /// The block may be destroyed from this time on.
     DestroyFrom(OffsetDateTime),
 }
@@ -219,9 +232,13 @@ impl QuarantineDesk {
             act: disposal.name().to_owned(),
             exceptions: None,
         };
-        if let Disposal::Release { exceptions } = &disposal {
-            self.inner.intake.check_release(&found, exceptions).await?;
-            proposed.exceptions = Some(exceptions.join(","));
+        match &disposal {
+            Disposal::Release { exceptions } => {
+                self.inner.intake.check_release(&found, exceptions).await?;
+                proposed.exceptions = Some(exceptions.join(","));
+            }
+            Disposal::Keep if found.kept => return Err(QuarantineError::KeptBefore),
+            Disposal::Keep | Disposal::Destroy => {}
         }
         let event = described(event, proposed, &found).with_reason(reason);
         let proposal = Proposal {
@@ -266,6 +283,12 @@ impl QuarantineDesk {
             self.inner.intake.release(&found, exceptions, event).await?;
             self.proposals().remove(block);
             return Ok(Confirmed::Released(found));
+        }
+        if proposal.disposal == Disposal::Keep {
+            let event = described(event, Kept { proposed_by }, &found);
+            self.inner.intake.keep(&found, event).await?;
+            self.proposals().remove(block);
+            return Ok(Confirmed::Kept(found));
         }
         let event = described(event, event::Confirmed { proposed_by }, &found);
         let confirmed = Step::of(&event);
@@ -331,6 +354,10 @@ impl QuarantineDesk {
         Ok(found)
     }
 
+    fn ledger(&self) -> &Ledger {
+        self.inner.intake.ledger()
+    }
+
     fn proposals(&self) -> MutexGuard<'_, BTreeMap<String, Proposal>> {
         let open = self.inner.open.lock();
         open.unwrap_or_else(PoisonError::into_inner)
@@ -338,7 +365,7 @@ impl QuarantineDesk {
 
     fn proposed(&self, block: &str) -> Result<Proposal, QuarantineError> {
         let proposal = self.proposal(block);
-        proposal.ok_or_else(|| QuarantineError::NotProposed(block.to_owned()))
+        proposal.ok_or_else(|| QuarantineError::NotProposed(format!("block {block}")))
     }
 
     /// Finds a block and asks the rules about it; gives the event of the permission, which the caller records before it
@@ -418,7 +445,9 @@ fn proposals(
     }
     // What was proposed before the block came into quarantine says nothing.
     let arrived = action_text(event::Quarantined::ACTION);
-    let wanted = |text: &str| text.contains(PROPOSALS) || text.contains(&arrived);
+    let kept = action_text(Kept::ACTION);
+    let is_end = |text: &str| text.contains(&arrived) || text.contains(&kept);
+    let wanted = |text: &str| text.contains(PROPOSALS) || is_end(text);
     let read = log.look_back(&wanted, &mut |Logged { event, is_own, .. }| {
         let block = event.resource.strip_prefix("block/").unwrap_or_default();
         if !is_own || !waiting.contains(block) {
@@ -434,7 +463,7 @@ fn proposals(
                     open.insert(block.to_owned(), proposal);
                 }
             }
-            Withdrawn::ACTION | event::Quarantined::ACTION => {}
+            Withdrawn::ACTION | Kept::ACTION | event::Quarantined::ACTION => {}
             _ => return ControlFlow::Continue(()),
         }
         waiting.remove(block);
@@ -455,6 +484,7 @@ fn proposal(event: &Event, confirmed: Option<Step>, delay: Duration) -> Option<P
     let proposed = Proposed::from_event(event)?;
     let disposal = match proposed.act.as_str() {
         "destroy" => Disposal::Destroy,
+        "keep" => Disposal::Keep,
         "release" => Disposal::Release {
             exceptions: proposed
                 .exceptions?

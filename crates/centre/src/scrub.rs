@@ -28,6 +28,7 @@ use crate::intake::Intake;
 use crate::keys::Keys;
 use crate::ledger::{FollowedLog, Histories, Known};
 use crate::metrics::Metrics;
+use crate::receipts::Receipts;
 use crate::repairs::Repairs;
 use crate::review::{Custody, Signed};
 use crate::units::Units;
@@ -78,6 +79,7 @@ pub(crate) struct Parts {
     pub(crate) archive: Objects,
     pub(crate) quarantine: Objects,
     pub(crate) keys: Keys,
+    pub(crate) receipts: Receipts,
     pub(crate) audit: Arc<FollowedLog>,
     pub(crate) custody: Arc<Custody>,
     pub(crate) intake: Intake,

@@ -7,12 +7,12 @@ use event_catalogue::evidence::{Loss, LossKind};
 use event_catalogue::{Recorded as _, action_text};
 use evidence::digest::Sha256Digest;
 use evidence::receipt;
-use pki::path::{Purpose, TrustStore};
 use store::sqlx;
 use store::{ObjectId, Objects, Sql, StoreError, readable_rows};
 use time::OffsetDateTime;
 
 use crate::ledger::{FollowedLog, Known, Verdict};
+use crate::receipts::Receipts;
 use crate::units::Units;
 use crate::{SetupError, search};
 
@@ -29,7 +29,7 @@ const SHARE: u64 = 10;
 pub(crate) async fn adopt_receipts(
     sql: &Sql,
     audit: &FollowedLog,
-    trust: &TrustStore,
+    receipts: &Receipts,
 ) -> Result<(), SetupError> {
     let mut is_lost = false;
     let loss = action_text(audit::rows::LOSS);
@@ -49,7 +49,7 @@ pub(crate) async fn adopt_receipts(
     .await
     .map_err(in_index)?;
     let (rows, _) = readable_rows::<(String, Vec<u8>)>(rows);
-    let mut adopted = 0_u64;
+    let (mut adopted, now) = (0_u64, OffsetDateTime::now_utc());
     for (block, stored) in rows {
         let Ok(block) = block.parse::<Sha256Digest>() else {
             continue;
@@ -57,11 +57,7 @@ pub(crate) async fn adopt_receipts(
         if audit.ledger.block(&block).is_some() {
             continue;
         }
-        let trusted = |chain: &pki::cert::CertificateChain, at| {
-            let validated = trust.validate(chain.ders(), Purpose::ServiceSigner, at);
-            validated.map(|_| ())
-        };
-        let verified = receipt::verify(&stored, trusted);
+        let verified = receipts.read_unconfirmed(&stored, now);
         let receipt = verified.ok().map(|verified| verified.receipt().clone());
         let receipt = receipt.filter(|receipt| {
             receipt.block_sha256 == block && receipt.verdict == receipt::Verdict::Accepted

@@ -24,7 +24,7 @@ pub(crate) use commandline::SiteArgs;
 pub(crate) use cordon_camera::Camera;
 pub(crate) use directory::Directory;
 pub(crate) use pki::{Pki, PkiAudit, PkiProfile, Revoke};
-pub(crate) use registry::{HolderArgs, HolderName, Invited, ProfileName, Registry};
+pub(crate) use registry::{HolderArgs, HolderName, Invited, ProfileName, Registry, Replace};
 pub(crate) use request::{Asking, NewAct, RequestCommand, Seen};
 pub(crate) use tunnel_tools::Vpn;
 

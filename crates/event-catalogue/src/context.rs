@@ -55,6 +55,8 @@ details! {
         missing_from: Option<u64> = "missing_from",
         /// Last missing number before this block.
         missing_to: Option<u64> = "missing_to",
+        /// Epoch of the camera's chain; absent in the first one, which is epoch 0.
+        epoch: Option<u64> = "epoch",
         /// Expiry of the signer's certificate, in seconds since the Unix epoch, if the block arrived after it.
         signer_expired: Option<i64> = "signer_expired",
         /// The event was recorded before, and a crash or a failure separated it from its effect.

@@ -59,7 +59,7 @@ family! {
         /// Submit a gateway's events.
         GatewayReport = "gateway.report",
     }
-    on ["system", "violation/", "block/"] ends [Permit, Deny] Routine READ
+    on ["system", "violation/", "block/", "chain/"] ends [Permit, Deny] Routine READ
     with [Permission, Custody, Search, Viewed, Repeated]
     {}
 }

@@ -16,9 +16,14 @@ pub(crate) const SUBJECT: Subject = Subject {
         Confirmed::ENTRIES,
         Withdrawn::ENTRIES,
         Released::ENTRIES,
+        Kept::ENTRIES,
         Rejected::ENTRIES,
+        ReplacementProposed::ENTRIES,
+        ReplacementWithdrawn::ENTRIES,
+        EpochBegun::ENTRIES,
         Discarded::ENTRIES,
         ReceiptReissued::ENTRIES,
+        ReceiptCompromised::ENTRIES,
         UploadRefused::ENTRIES,
         Damage::ENTRIES,
         IndexRebuilt::ENTRIES,
@@ -55,10 +60,10 @@ events! {
     Examined = "evidence.examine" on ["block/"] ends [Permit] Review READ with [Permission]
     {}
 
-    /// A person proposed the release or destruction of a block in quarantine.
+    /// A person proposed to release, keep or destroy a block in quarantine.
     Proposed = "quarantine.propose" on ["block/"] ends [Permit] Review UPDATE with [Permission, SetApart]
     {
-        /// `release` or `destroy`.
+        /// `release`, `keep` or `destroy`.
         act: String = "act",
         /// Checks that a release waives, with commas between.
         exceptions: Option<String> = "exceptions",
@@ -74,7 +79,7 @@ events! {
     /// A person withdrew a proposal.
     Withdrawn = "quarantine.withdraw" on ["block/"] ends [Permit] Review UPDATE with [Permission, SetApart]
     {
-        /// `release` or `destroy`.
+        /// `release`, `keep` or `destroy`.
         act: Option<String> = "act",
         /// User id of the person who proposed it.
         proposed_by: Option<String> = "proposed_by" personal,
@@ -89,6 +94,13 @@ events! {
         exceptions: Option<String> = "exceptions",
     }
 
+    /// Two people closed the case of a block in quarantine: its bytes stay, and it is no evidence.
+    Kept = "evidence.keep" on ["block/"] ends [Permit] Review UPDATE with [Permission, SetApart]
+    {
+        /// User id of the person who proposed it.
+        proposed_by: Option<String> = "proposed_by" personal,
+    }
+
     /// A block in quarantine was destroyed, after two people agreed and the waiting time was over.
     Rejected = "evidence.reject" on ["block/"] ends [Permit] Review DELETE with [Permission, SetApart]
     {
@@ -98,12 +110,40 @@ events! {
         confirmed_by: Option<String> = "confirmed_by" personal,
     }
 
+    /// A person proposed to close the chain of a camera and to begin a new epoch.
+    ReplacementProposed = "chain.propose" on ["chain/"] ends [Permit] Review UPDATE with [Permission]
+    {}
+
+    /// A person withdrew such a proposal.
+    ReplacementWithdrawn = "chain.withdraw" on ["chain/"] ends [Permit] Review UPDATE with [Permission]
+    {
+        /// User id of the person who proposed it.
+        proposed_by: Option<String> = "proposed_by" personal,
+    }
+
+    /// Two people closed the chain of a camera, whose memory was replaced. A new epoch begins with number 1.
+    EpochBegun = "chain.begin-epoch" on ["chain/"] ends [Permit] Alert CREATE with [Permission]
+    {
+        /// The new epoch.
+        epoch: u64 = "epoch",
+        /// Highest number of the closed chain; absent if it has none.
+        closed_head: Option<u64> = "closed_head",
+        /// SHA-256 of the manifest with that number.
+        closed_manifest_sha256: Option<String> = "closed_manifest_sha256",
+        /// User id of the person who proposed it.
+        proposed_by: Option<String> = "proposed_by" personal,
+    }
+
     /// The centre discarded an upload that cannot be completed.
     Discarded = "intake.discard" on ["upload/"] ends [Fail] Review DELETE with [Origin]
     {}
 
-    /// The centre signed the receipt of a block again.
+    /// The centre signed the receipt of a block again. The reason says why cameras refuse the former one.
     ReceiptReissued = "intake.receipt-again" on ["block/"] ends [Ok] Routine CREATE with []
+    {}
+
+    /// A stored receipt says what the log says, but the key that signed it is compromised. The centre signs it again.
+    ReceiptCompromised = "intake.receipt-compromised" on ["block/"] ends [Fail] Alert FINDING with []
     {}
 
     /// The centre refused an upload. The reason is the code of the refusal.

@@ -11,11 +11,72 @@
 //!            │ known sequence, other hash ──────────► Fork
 //!            │ unknown sequence below head ─────────► Late (or Fork, if a neighbour disagrees)
 //! ```
+//!
+//! A camera whose memory was replaced begins again with number 1. Two people record that: the camera's chain is closed, and a new
+//! *epoch* begins. A chain is therefore named by camera and epoch ([`chain_name`]), and [`place`] finds the epoch of a manifest.
 
 use std::collections::BTreeMap;
 
 use crate::digest::Sha256Digest;
 use crate::manifest::Manifest;
+
+/// Most epochs of one camera after the first. Each costs a look at every block of the camera. Our choice: a replacement a
+/// month for five years.
+pub const MAX_EPOCHS: u64 = 60;
+
+/// Names the chain of a camera in one epoch: the camera alone in the first one, epoch 0. Names of devices have no `#`.
+#[must_use]
+pub fn chain_name(device: &str, epoch: u64) -> String {
+    match epoch {
+        0 => device.to_owned(),
+        later => format!("{device}#{later}"),
+    }
+}
+
+/// Reads a name back that [`chain_name`] made.
+#[must_use]
+pub fn split_chain_name(name: &str) -> (&str, u64) {
+    match name.rsplit_once('#') {
+        Some((device, epoch)) => epoch.parse().map_or((name, 0), |epoch| (device, epoch)),
+        None => (name, 0),
+    }
+}
+
+/// Finds the epoch of a manifest and its position there. `epochs` has a camera's chains, oldest first; the last one is open.
+///
+/// A closed chain takes a manifest that one of its links confirms, for instance from the memory that was replaced, and one that
+/// contradicts the open chain and fills a hole. Returns `None` without a chain.
+#[must_use]
+pub fn place(
+    epochs: &[ChainState],
+    manifest: &Manifest,
+    manifest_sha256: &Sha256Digest,
+) -> Option<(usize, Position)> {
+    let (last, closed) = epochs.split_last()?;
+    let position = |chain: &ChainState| chain.classify(manifest, manifest_sha256);
+    let open = (closed.len(), position(last));
+    let closed = closed.iter().enumerate().rev();
+    let closed: Vec<_> = closed
+        .map(|(epoch, chain)| {
+            let is_confirmed = chain.confirms(manifest, manifest_sha256);
+            (epoch, position(chain), is_confirmed)
+        })
+        .collect();
+    let find = |wanted: &dyn Fn(&Position, bool) -> bool| {
+        let mut closed = closed.iter();
+        let found = closed.find(|(_, position, is_confirmed)| wanted(position, *is_confirmed));
+        found.map(|(epoch, position, _)| (*epoch, *position))
+    };
+    let is_fork = |position: &Position| matches!(position, Position::Fork { .. });
+    if open.1 == Position::Duplicate {
+        return Some(open);
+    }
+    find(&|position, _| *position == Position::Duplicate)
+        .or_else(|| find(&|position, is_confirmed| is_confirmed && !is_fork(position)))
+        .or_else(|| (!is_fork(&open.1)).then_some(open))
+        .or_else(|| find(&|position, _| *position == Position::Late))
+        .or(Some(open))
+}
 
 /// The centre's memory of one manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +171,19 @@ impl ChainState {
                 to: sequence.saturating_sub(1),
             }
         }
+    }
+
+    /// Tells if a link of this chain names the manifest, or the manifest names one of them.
+    fn confirms(&self, manifest: &Manifest, hash: &Sha256Digest) -> bool {
+        let sequence = manifest.sequence;
+        let before = sequence.saturating_sub(1);
+        let is_before = |known: &Sha256Digest| before > 0 && *known == manifest.previous;
+        let (link, explained) = (self.links.get(&before), self.explained.get(&before));
+        let after = self.links.get(&sequence.saturating_add(1));
+        link.is_some_and(|link| is_before(&link.manifest_sha256))
+            || explained.is_some_and(is_before)
+            || after.is_some_and(|link| link.previous == *hash)
+            || self.explained.get(&sequence) == Some(hash)
     }
 
     fn neighbour_conflict(&self, manifest: &Manifest, hash: &Sha256Digest) -> Option<Position> {

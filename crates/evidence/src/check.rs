@@ -48,6 +48,8 @@ pub struct Report {
     pub device: String,
     /// Its number for them.
     pub sequence: u64,
+    /// Epoch of its chain: how often it had been replaced.
+    pub epoch: u64,
     /// When the camera says that it saw them.
     #[serde(with = "time::serde::rfc3339")]
     pub captured_at: OffsetDateTime,
@@ -153,6 +155,7 @@ pub fn check(
         violation: package.violation,
         device: manifest.device,
         sequence: manifest.sequence,
+        epoch: custody.epoch,
         captured_at: manifest.captured_at,
         received_at,
         exported_at: custody.exported_at,

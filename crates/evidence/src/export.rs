@@ -17,6 +17,7 @@
 //! events.jsonl           the custody record: entries of the audit log, one a line
 //! proofs.json            their inclusion proofs
 //! checkpoint             the signed state of the log
+//! epoch.json             the event that began the epoch of the camera's chain, after the first one
 //! log.pem                public key of the log
 //! verify_package.py      the script that checks a package; whoever checks uses an own copy
 //! ```
@@ -47,7 +48,7 @@ use crate::cms;
 use crate::digest::Sha256Digest;
 use crate::manifest::Manifest;
 use crate::open::OpenError;
-use crate::package::{PACKAGE_SCHEMA, PackageFile, ed25519_pem};
+use crate::package::{EPOCH, EpochFile, PACKAGE_SCHEMA, PackageFile, ed25519_pem};
 use crate::receipt::Receipt;
 
 pub use crate::package::{MAX_EVENTS, medium_name};
@@ -104,6 +105,8 @@ pub struct Package<'a> {
     pub crls_pem: &'a [String],
     /// The audit log's part.
     pub log: &'a LogProof,
+    /// The event that began the epoch of the camera's chain, with its proof; `None` in the first epoch.
+    pub epoch: Option<&'a CustodyEvent>,
     /// Person and reason of the package: one line for the README.
     pub purpose: &'a str,
     /// When the package is made.
@@ -160,6 +163,9 @@ pub fn write(
     let media = write_media(&mut out, &manifest, read_medium)?;
     write_trust(&mut out, package)?;
     write_log(&mut out, package.log, receipt.log_index)?;
+    if let Some(event) = package.epoch {
+        write_epoch(&mut out, event, receipt.log_index)?;
+    }
     write_package_file(&mut out, package, receipt.log_index, export_index)?;
     let facts = readme::Facts {
         package,
@@ -241,6 +247,29 @@ fn check_log(log: &LogProof, receipt: &Receipt) -> Result<u64, ExportError> {
         (Some(first), Some(last)) if first.index == receipt.log_index => Ok(last.index),
         _ => bad("audit event of the receipt"),
     }
+}
+
+fn write_epoch(
+    out: &mut Writer<'_>,
+    event: &CustodyEvent,
+    receipt_index: u64,
+) -> Result<(), ExportError> {
+    if event.index >= receipt_index {
+        return Err(ExportError::Inconsistent { part: "epoch" });
+    }
+    let encode = || ExportError::Encode { part: EPOCH };
+    let file = EpochFile {
+        entry: String::from_utf8(event.entry.clone()).map_err(|_| encode())?,
+        hashes: event
+            .proof
+            .iter()
+            .copied()
+            .map(Sha256Digest::from)
+            .collect(),
+        index: event.index,
+    };
+    let bytes = serde_json_canonicalizer::to_vec(&file).map_err(|_| encode())?;
+    out.write(EPOCH, &bytes)
 }
 
 /// File names of the media, in order.

@@ -9,6 +9,22 @@ use serde::{Deserialize, Serialize};
 use spki::{AlgorithmIdentifierOwned, SubjectPublicKeyInfoOwned};
 use time::OffsetDateTime;
 
+use crate::digest::Sha256Digest;
+
+/// Event that began the epoch of the camera's chain, in packages of blocks after the first epoch.
+pub(crate) const EPOCH: &str = "epoch.json";
+
+/// Content of [`EPOCH`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct EpochFile {
+    /// The leaf, which is JSON of its own.
+    pub(crate) entry: String,
+    /// RFC 6962 inclusion proof, lowest first.
+    pub(crate) hashes: Vec<Sha256Digest>,
+    pub(crate) index: u64,
+}
+
 /// List of the hashes of a package's files.
 pub(crate) const SUMS: &str = "SHA256SUMS";
 

@@ -192,7 +192,8 @@ impl Spool {
             if !files.map_err(SpoolError::Io)?.is_empty() {
                 return Err(SpoolError::StateInvalid {
                     problem: "missing beside blocks or receipts; put it back from a copy, or \
-                              move the whole folder away and enrol the camera under a new name",
+                              move the whole folder away and close the camera's chain with \
+                              `cordon registry replace`",
                 });
             }
         }

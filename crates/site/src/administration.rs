@@ -2,7 +2,7 @@
 
 use access::{Principal, Role};
 use audit::Actor;
-use centre::{Confirmed, Disposal, QuarantineError};
+use centre::{Confirmed, Disposal, End, QuarantineError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
@@ -25,6 +25,11 @@ pub enum QuarantineOrder {
         exceptions: Vec<String>,
         reason: String,
     },
+    /// Propose to close the case of a block, whose bytes stay.
+    Keep {
+        block: String,
+        reason: String,
+    },
     /// Propose to remove a block's bytes.
     Reject {
         block: String,
@@ -43,6 +48,20 @@ pub enum QuarantineOrder {
     Destroy {
         block: String,
     },
+    /// Close the chain of a camera and begin another epoch.
+    Replace {
+        device: String,
+        step: ReplacementStep,
+    },
+}
+
+/// A step towards the replacement of a camera.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReplacementStep {
+    Propose { reason: String },
+    Confirm,
+    Withdraw { reason: String },
 }
 
 /// Takes a step with the quarantine; `centre` asks the access rules about the block.
@@ -72,6 +91,10 @@ pub async fn quarantine(site: &Site, order: QuarantineOrder, who: &Principal) ->
                 decided(proposed, "release")?,
             )
         }
+        QuarantineOrder::Keep { block, reason } => {
+            let proposed = desk.propose(who, &block, Disposal::Keep, &reason).await;
+            done(&block, "proposed to be kept", decided(proposed, "keep")?)
+        }
         QuarantineOrder::Reject { block, reason } => {
             let proposed = desk.propose(who, &block, Disposal::Destroy, &reason).await;
             done(
@@ -84,6 +107,7 @@ pub async fn quarantine(site: &Site, order: QuarantineOrder, who: &Principal) ->
             check_proposer(site, &block).await?;
             match decided(desk.confirm(who, &block).await, "confirm")? {
                 Confirmed::Released(released) => done(&block, "released", released),
+                Confirmed::Kept(kept) => done(&block, "kept", kept),
                 Confirmed::DestroyFrom(_) => {
                     done(&block, "confirmed for destruction", desk.proposal(&block))
                 }
@@ -102,7 +126,55 @@ pub async fn quarantine(site: &Site, order: QuarantineOrder, who: &Principal) ->
             let destroyed = desk.destroy(who, &block, OffsetDateTime::now_utc()).await;
             done(&block, "destroyed", decided(destroyed, "destroy")?)
         }
+        QuarantineOrder::Replace { device, step } => replace(site, &device, step, who).await,
     }
+}
+
+async fn replace(
+    site: &Site,
+    device: &str,
+    step: ReplacementStep,
+    who: &Principal,
+) -> Outcome<Value> {
+    let desk = site.centre.quarantine();
+    let (what, replaced) = match step {
+        ReplacementStep::Propose { reason } => {
+            let proposed = desk.propose_replacement(who, device, &reason).await;
+            decided_of_chain(proposed)?;
+            ("proposed for replacement", None)
+        }
+        ReplacementStep::Confirm => {
+            if let Some(uid) = desk.replacement_proposer(device) {
+                check_may_decide(site, &uid).await?;
+            }
+            let confirmed = desk.confirm_replacement(who, device).await;
+            ("replaced", Some(decided_of_chain(confirmed)?))
+        }
+        ReplacementStep::Withdraw { reason } => {
+            let withdrawn = desk.withdraw_replacement(who, device, &reason).await;
+            decided_of_chain(withdrawn)?;
+            ("no longer proposed for replacement", None)
+        }
+    };
+    Ok(json!({ "device": device, "done": what, "chain": replaced }))
+}
+
+fn decided_of_chain<T>(outcome: Result<T, QuarantineError>) -> Outcome<T> {
+    use QuarantineError as E;
+    let hint = match &outcome {
+        Err(E::NoChain(_)) => {
+            "check the name of the camera; a camera without blocks begins with number 1 anyway"
+        }
+        Err(E::TooManyEpochs(_)) => "enrol the camera under a new name",
+        Err(E::Denied { .. }) => {
+            "ask a reviewer or administrator of the camera's unit, by --as FILE and --as-password-file FILE"
+        }
+        Err(E::Proposed { .. }) => "confirm it with --confirm, or withdraw it with --withdraw",
+        Err(E::NotProposed(_)) => "propose it with --reason first",
+        Err(E::SamePerson) => "ask another reviewer or administrator to confirm it",
+        _ => "see the log of the site",
+    };
+    outcome.or_hint("cannot replace the camera", hint)
 }
 
 /// Checks that the people behind a proposal could still make it: those who left or lost the role do not count.
@@ -112,20 +184,25 @@ async fn check_proposer(site: &Site, block: &str) -> Outcome {
     };
     let steps = [Some(proposal.proposed), proposal.confirmed];
     for uid in steps.into_iter().flatten().map(|step| step.uid) {
-        let entry = site.directory.get(&uid).await;
-        let entry = entry.or_hint("cannot read the directory", "see the log")?;
-        let may = |record: access::PersonRecord| {
-            let roles = [Role::Reviewer, Role::Administrator];
-            record.active && roles.iter().any(|role| record.roles.contains(role))
-        };
-        if !entry.is_some_and(|entry| may(entry.record())) {
-            return Err(Failure::new(
-                anyhow::anyhow!("{uid}, whose word the decision rests on, may no longer decide"),
-                "withdraw the proposal, and propose it again",
-            ));
-        }
+        check_may_decide(site, &uid).await?;
     }
     Ok(())
+}
+
+async fn check_may_decide(site: &Site, uid: &str) -> Outcome {
+    let entry = site.directory.get(uid).await;
+    let entry = entry.or_hint("cannot read the directory", "see the log")?;
+    let may = |record: access::PersonRecord| {
+        let roles = [Role::Reviewer, Role::Administrator];
+        record.active && roles.iter().any(|role| record.roles.contains(role))
+    };
+    if entry.is_some_and(|entry| may(entry.record())) {
+        return Ok(());
+    }
+    Err(Failure::new(
+        anyhow::anyhow!("{uid}, whose word the decision rests on, may no longer decide"),
+        "withdraw the proposal, and propose it again",
+    ))
 }
 
 fn done(block: &str, what: &str, more: impl Serialize) -> Outcome<Value> {
@@ -137,11 +214,19 @@ fn decided<T>(outcome: Result<T, QuarantineError>, what: &str) -> Outcome<T> {
     use QuarantineError as E;
     let hint = match &outcome {
         Err(E::NotThere(_)) => "`cordon evidence quarantine list` names what waits",
-        Err(E::Refused { code, .. }) if centre::RELEASABLE.contains(code) => {
-            "state it with --except if it is no obstacle, and say why with --reason"
-        }
-        Err(E::Refused { .. }) => {
-            "it cannot become evidence; `cordon evidence quarantine reject` proposes to remove it"
+        Err(E::Refused { code, .. }) => match End::of(code) {
+            End::Release => {
+                "state it with --except if it is no obstacle, and say why with --reason"
+            }
+            End::Replacement => {
+                "if the camera's memory was replaced, close its chain with `cordon registry replace`, then release the block"
+            }
+            End::Keep => {
+                "it cannot become evidence; `cordon evidence quarantine keep` proposes to close its case"
+            }
+        },
+        Err(E::KeptBefore) => {
+            "`cordon evidence quarantine list` shows it; it can still be released or rejected"
         }
         Err(E::Denied { .. }) => {
             "ask a reviewer or administrator of the unit with that clearance, by --as FILE and --as-password-file FILE"

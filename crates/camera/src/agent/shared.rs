@@ -10,8 +10,9 @@ use evidence::manifest::Dropped;
 use evidence::seal::Sealer;
 use evidence::spool::Spool;
 use pki::cert::Certificate;
+use pki::clearance::Clearance;
 use pki::key::Passphrase;
-use pki::path::TrustStore;
+use pki::path::{Purpose, TrustStore};
 use pki::tls::{self, TlsError};
 use rustls::ClientConfig;
 use time::OffsetDateTime;
@@ -106,6 +107,17 @@ impl Shared {
         let sealer = Arc::new(sealer.with_engines(self.engines.policy()));
         live.sealer = Some((chosen.certificate, Arc::clone(&sealer)));
         Ok(sealer)
+    }
+
+    /// Clearance of the present certificate; `None` if no known authority issued it.
+    pub(crate) fn clearance(&self) -> Option<Clearance> {
+        let live = self.live.read().unwrap_or_else(PoisonError::into_inner);
+        let (chain, end) = (&live.identity.chain, live.identity.not_after());
+        let at = self.clock.now().min(end);
+        let store = &self.trust.state().store;
+        let purpose = Purpose::DeviceSigner;
+        let path = store.validate_ignoring_revocation(chain.ders(), purpose, at);
+        path.ok().map(|path| path.identity.clearance)
     }
 
     fn report_expired(&self, expired: Option<OffsetDateTime>) {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use camera::{AgentError, CameraEvent, Clock, WhenFull};
+use pki::clearance::Clearance;
 use time::OffsetDateTime;
 
 use crate::stage::{Stage, names, until};
@@ -49,6 +50,53 @@ async fn bad_input_is_set_aside_with_its_reason() {
         b"not a jpeg"
     );
     running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn classification_above_own_certificate_is_set_aside() {
+    for (clearance, sealed) in [
+        (Some(Clearance::Restricted), 2),
+        (Some(Clearance::Secret), 4),
+        (None, 1),
+    ] {
+        let stage = offline();
+        stage.set_clearance(clearance);
+        for level in 0..4 {
+            stage.picture(&format!("level-{level}"), b"x", level);
+        }
+        let running = stage.start().await;
+        until("all to be dealt with", || {
+            let snapshot = running.metrics.snapshot();
+            (snapshot.spooled, snapshot.rejected) == (sealed, 4 - sealed)
+        })
+        .await;
+        for level in sealed..4 {
+            let reason = stage.path(&format!("rejected/level-{level}.reason.txt"));
+            let reason = std::fs::read_to_string(reason).unwrap();
+            assert!(
+                reason.contains(&format!("classification {level}")),
+                "{reason}"
+            );
+            let picture = stage.path(&format!("rejected/level-{level}.jpg"));
+            assert_eq!(std::fs::read(picture).unwrap(), b"x");
+        }
+        running.stop().await;
+        // With another certificate, the same pictures are sealed.
+        stage.set_clearance(Some(Clearance::Secret));
+        for name in names(stage.path("rejected")) {
+            let from = stage.path(&format!("rejected/{name}"));
+            match name.ends_with(".reason.txt") {
+                true => std::fs::remove_file(from).unwrap(),
+                false => std::fs::rename(from, stage.path(&format!("watch/{name}"))).unwrap(),
+            }
+        }
+        let running = stage.start().await;
+        until("the rest to be sealed", || {
+            running.metrics.snapshot().spooled == 4 - sealed
+        })
+        .await;
+        running.stop().await;
+    }
 }
 
 /// A JPEG of nothing but EXIF: big-endian TIFF with an Exif and a GPS directory.

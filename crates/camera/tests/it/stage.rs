@@ -96,9 +96,21 @@ impl World {
     }
 
     fn leaf_for(&self, profile: Profile, name: &str, validity: Validity) -> Leaf {
+        let cleared = (profile == Profile::Device).then_some(Clearance::TopSecret);
+        self.cleared_leaf(profile, name, validity, cleared)
+    }
+
+    fn cleared_leaf(
+        &self,
+        profile: Profile,
+        name: &str,
+        validity: Validity,
+        clearance: Option<Clearance>,
+    ) -> Leaf {
         let now = OffsetDateTime::now_utc();
         let key = PrivateKey::generate(KeyAlgorithm::EcdsaP256).unwrap();
         let mut request = Asked::new(profile, Subject::new(name), key.spki(), validity);
+        request.clearance = clearance;
         if profile == Profile::Server {
             request.alt_names = vec![AltName::Dns("localhost".into())];
         }
@@ -315,6 +327,20 @@ impl Stage {
             config,
             clock: Clock::system(),
         }
+    }
+
+    /// Gives the camera a certificate with this clearance.
+    pub(crate) fn set_clearance(&self, clearance: Option<Clearance>) {
+        let validity = Validity::starting(OffsetDateTime::now_utc(), time::Duration::days(90));
+        let device = self
+            .world
+            .cleared_leaf(Profile::Device, DEVICE, validity, clearance);
+        let identity = Identity {
+            key: device.key,
+            chain: device.chain,
+        };
+        let file = &self.config.identity.file;
+        identity.save(file, &PASSPHRASE).unwrap();
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

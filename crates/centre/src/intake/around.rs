@@ -3,7 +3,7 @@
 use std::io::BufReader;
 
 use error_report::Report;
-use evidence::chain::Link;
+use evidence::chain::{self, ChainState, Link, chain_name};
 use evidence::digest::Sha256Digest;
 use evidence::manifest::Manifest;
 use pool::Pool;
@@ -11,7 +11,7 @@ use store::{ObjectId, Objects, Sql, sqlx};
 
 use super::error::SettleError;
 use super::index::{Settled, Tx, digest, insert_dropped};
-use super::neighbourhood::{Neighbourhood, Place, Unlogged, declares};
+use super::neighbourhood::{DeclaredBy, Neighbourhood, Place, Placement, Unlogged, declares};
 use crate::keys::Keys;
 use crate::ledger::{FollowedLog, Known};
 use crate::repairs::Repairs;
@@ -32,23 +32,49 @@ pub(super) struct Around<'a> {
 }
 
 impl Around<'_> {
-    /// The numbers around that of `manifest`, without `block` itself.
-    pub(super) async fn neighbourhood(
+    /// Finds the epoch and the position of a manifest, whatever place `block` itself has.
+    pub(super) async fn place(
         &self,
         tx: &mut Tx,
         manifest: &Manifest,
+        manifest_sha256: &Sha256Digest,
+        block: &Sha256Digest,
+    ) -> Result<Placement, SettleError> {
+        let open = self.audit.ledger.epoch(&manifest.device);
+        let mut chains = Vec::new();
+        for epoch in 0..=open {
+            let chain = chain_name(&manifest.device, epoch);
+            chains.push(self.neighbourhood(tx, &chain, manifest, block).await?);
+        }
+        let states: Vec<ChainState> = chains.iter().map(|chain| chain.state.clone()).collect();
+        let placed = chain::place(&states, manifest, manifest_sha256);
+        let (epoch, position) = placed.ok_or(SettleError::Undone)?;
+        Ok(Placement {
+            epoch: epoch as u64,
+            position,
+            around: chains.swap_remove(epoch),
+        })
+    }
+
+    /// The numbers of a chain around that of `manifest`, without `block` itself.
+    async fn neighbourhood(
+        &self,
+        tx: &mut Tx,
+        chain: &str,
+        manifest: &Manifest,
         block: &Sha256Digest,
     ) -> Result<Neighbourhood, SettleError> {
-        let (device, sequence) = (manifest.device.as_str(), manifest.sequence);
+        let sequence = manifest.sequence;
         let mut found = Neighbourhood::default();
-        for (number, known) in self.audit.ledger.neighbours(device, sequence) {
+        for (number, known) in self.audit.ledger.neighbours(chain, sequence) {
             if known.block != *block {
                 let link = self.link(tx, &known, number == sequence.saturating_add(1));
                 found.add(number, known.block, link.await?);
             }
         }
-        self.add_unlogged(tx, manifest, block, &mut found).await?;
-        self.add_declared(tx, manifest, &mut found).await?;
+        self.add_unlogged(tx, (chain, sequence), block, &mut found)
+            .await?;
+        self.add_declared(tx, (chain, sequence), &mut found).await?;
         Ok(found)
     }
 
@@ -69,7 +95,7 @@ impl Around<'_> {
     async fn add_unlogged(
         &self,
         tx: &mut Tx,
-        manifest: &Manifest,
+        (chain, number): (&str, u64),
         block: &Sha256Digest,
         found: &mut Neighbourhood,
     ) -> Result<(), SettleError> {
@@ -78,8 +104,8 @@ impl Around<'_> {
              WHERE device = ?1 AND (sequence BETWEEN ?2 - 1 AND ?2 + 1
                 OR sequence = (SELECT max(sequence) FROM chain WHERE device = ?1))",
         )
-        .bind(&manifest.device)
-        .bind(manifest.sequence.cast_signed())
+        .bind(chain)
+        .bind(number.cast_signed())
         .fetch_all(&mut **tx)
         .await?;
         for (sequence, hash, previous, of) in rows {
@@ -88,7 +114,7 @@ impl Around<'_> {
                 continue;
             }
             let place = Place {
-                device: manifest.device.clone(),
+                chain: chain.to_owned(),
                 sequence,
                 link: Link {
                     manifest_sha256: digest(&hash),
@@ -97,7 +123,7 @@ impl Around<'_> {
             };
             let is_logged = |known: &Known| {
                 known.sequence.is_none()
-                    && *known.device == *manifest.device
+                    && known.chain() == chain
                     && known.manifest == Some(place.link.manifest_sha256)
             };
             let is_genuine = self.unlogged.get(&of).as_ref() == Some(&place)
@@ -105,7 +131,7 @@ impl Around<'_> {
             match is_genuine && !found.has(sequence) {
                 true => found.add(sequence, of, place.link),
                 false => {
-                    let row = format!("{} {sequence}", manifest.device);
+                    let row = format!("{chain} {sequence}");
                     self.repairs.note_foreign("chain", row);
                 }
             }
@@ -117,15 +143,15 @@ impl Around<'_> {
     async fn add_declared(
         &self,
         tx: &mut Tx,
-        manifest: &Manifest,
+        (chain, number): (&str, u64),
         found: &mut Neighbourhood,
     ) -> Result<(), SettleError> {
         let rows: Vec<DroppedRow> = sqlx::query_as(
             "SELECT sequence, manifest_sha256, notice FROM dropped
              WHERE device = ?1 AND sequence BETWEEN ?2 - 1 AND ?2",
         )
-        .bind(&manifest.device)
-        .bind(manifest.sequence.cast_signed())
+        .bind(chain)
+        .bind(number.cast_signed())
         .fetch_all(&mut **tx)
         .await?;
         for (sequence, hash, notice) in rows {
@@ -134,8 +160,7 @@ impl Around<'_> {
             let is_declared = match notice {
                 Some(notice) => {
                     let notice = self.notice(&notice).await?;
-                    notice
-                        .is_some_and(|notice| declares(&notice, &manifest.device, sequence, &hash))
+                    notice.is_some_and(|notice| declares(&notice, chain, sequence, &hash))
                 }
                 None => false,
             };
@@ -145,7 +170,7 @@ impl Around<'_> {
                     found.state = state.with_explained(sequence, hash);
                 }
                 false => {
-                    let row = format!("{} {sequence}", manifest.device);
+                    let row = format!("{chain} {sequence}");
                     self.repairs.note_foreign("dropped", row);
                 }
             }
@@ -172,19 +197,18 @@ impl Around<'_> {
     }
 
     /// The manifest of a notice that the log has, or that this process wrote down.
-    pub(super) async fn notice(
-        &self,
-        block: &Sha256Digest,
-    ) -> Result<Option<Manifest>, SettleError> {
+    async fn notice(&self, block: &Sha256Digest) -> Result<Option<DeclaredBy>, SettleError> {
         let known = self.audit.ledger.block(block);
-        let hash = match known.and_then(|known| known.manifest) {
-            Some(hash) => hash,
-            None => match self.unlogged.get(block) {
-                Some(place) => place.link.manifest_sha256,
-                None => return Ok(None),
-            },
+        let known = known.and_then(|known| Some((known.chain(), known.manifest?)));
+        let unlogged = || {
+            let place = self.unlogged.get(block)?;
+            Some((place.chain, place.link.manifest_sha256))
         };
-        self.archived_manifest(block, Some(hash)).await
+        let Some((chain, hash)) = known.or_else(unlogged) else {
+            return Ok(None);
+        };
+        let manifest = self.archived_manifest(block, Some(hash)).await?;
+        Ok(manifest.map(|manifest| DeclaredBy { chain, manifest }))
     }
 
     /// The manifest of an archived block, if it has this hash. A block that cannot be opened is a finding of the scrub.
@@ -223,7 +247,7 @@ impl Around<'_> {
         };
         let manifest = self.archived_manifest(&settled.block, Some(hash)).await?;
         if let Some(manifest) = manifest.filter(|manifest| manifest.device == settled.device) {
-            let place = Place::of(&manifest, hash);
+            let place = Place::of(&manifest, hash, settled.epoch);
             self.unlogged.note(settled.block, place);
         }
         Ok(())
@@ -241,11 +265,11 @@ impl Around<'_> {
         .await?;
         for block in notices {
             let Ok(block) = block.parse() else { continue };
-            let Some(manifest) = self.notice(&block).await? else {
+            let Some(notice) = self.notice(&block).await? else {
                 continue;
             };
             let mut tx = self.sql.write().await?;
-            insert_dropped(&mut tx, &manifest, &block).await?;
+            insert_dropped(&mut tx, &notice.chain, &notice.manifest, &block).await?;
             tx.commit().await?;
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use evidence::digest::Sha256Digest;
 use futures_util::future::BoxFuture;
 use store::ObjectId;
 
@@ -58,7 +59,7 @@ impl Filing {
         let inner = &self.intake.inner;
         let known = inner.audit.ledger.block(&settlement.block);
         let known = match &known {
-            Some(known) => Some(index::find(&mut **tx, known).await?),
+            Some(known) => Some(index::find(&mut **tx, &inner.receipts, known).await?),
             None => {
                 // No other upload settles it now: the row is forged, or a crash left it and this transaction writes it again.
                 if index::remove_unconfirmed(tx, &settlement.block).await? {
@@ -79,13 +80,11 @@ impl Filing {
         let placed = match &settlement.verification {
             Ok(verified) => {
                 let (manifest, block) = (&verified.manifest, &settlement.block);
-                let around = self
-                    .intake
-                    .inner
-                    .around()
-                    .neighbourhood(tx, manifest, block)
-                    .await?;
-                settlement.place(verified, &around)
+                let hash = Sha256Digest::of(&verified.manifest_bytes);
+                let around = inner.around();
+                let placement = around.place(tx, manifest, &hash, block).await?;
+                let in_quarantine = inner.audit.ledger.in_quarantine(&manifest.device);
+                Placed::of(&placement, manifest).without(&in_quarantine)
             }
             Err(_) => Placed::default(),
         };
@@ -113,7 +112,7 @@ impl Filing {
         }
         let settled = settlement.insert(tx, &inner.units, &placed).await?;
         if let (Ok(verified), Some(hash)) = (&settlement.verification, settled.manifest_sha256) {
-            let place = Place::of(&verified.manifest, hash);
+            let place = Place::of(&verified.manifest, hash, settled.epoch);
             inner.unlogged.note(settlement.block, place);
         }
         Ok(Filed::New { settled, displaced })

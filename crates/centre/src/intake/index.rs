@@ -1,23 +1,25 @@
 //! The intake's half of the index: blocks, chains, violations and receipts.
 
+use std::collections::BTreeSet;
+
 use audit::{Actor, Event};
 use event_catalogue::context::{Block, Custody, Origin};
 use event_catalogue::evidence::{Quarantined, Received};
 use event_catalogue::{Details as _, Recorded as _};
-use evidence::chain::Position;
+use evidence::chain::{Position, chain_name, split_chain_name};
 use evidence::digest::Sha256Digest;
 use evidence::manifest::Manifest;
 use store::sqlx::{self, Sqlite, Transaction};
 use store::{Sql, StoreError, readable, readable_rows};
 use time::OffsetDateTime;
 
-use super::neighbourhood::Neighbourhood;
+use super::neighbourhood::Placement;
 use super::upload::Upload;
-use super::verify::{OTHER_SENDER, Refusal, Verified};
+use super::verify::{OTHER_SENDER, Refusal, Refused, Verified};
 use super::violation;
 use crate::clock::{from_millis, millis};
 use crate::ledger;
-use crate::receipts::is_receipt_of;
+use crate::receipts::Receipts;
 use crate::units::Units;
 
 pub(crate) type Tx = Transaction<'static, Sqlite>;
@@ -27,7 +29,7 @@ pub(super) struct Settlement {
     pub(super) upload: Upload,
     pub(super) block: Sha256Digest,
     pub(super) received_at: OffsetDateTime,
-    pub(super) verification: Result<Verified, Refusal>,
+    pub(super) verification: Result<Verified, Refused>,
 }
 
 /// Place of a block in its camera's chain, in the transaction that writes it down.
@@ -39,6 +41,8 @@ pub(super) struct Placed {
     fork: Option<(u64, Option<Sha256Digest>)>,
     /// Numbers found missing before the block.
     gap: Option<(u64, u64)>,
+    /// Epoch of the chain in which it has its place.
+    epoch: u64,
 }
 
 /// A block that is written down; what the audit event and the receipt are made of.
@@ -50,6 +54,8 @@ pub(super) struct Settled {
     pub(super) received_at: OffsetDateTime,
     pub(super) reason: String,
     pub(super) sequence: Option<u64>,
+    /// Epoch of its chain.
+    pub(super) epoch: u64,
     pub(super) manifest_sha256: Option<Sha256Digest>,
     /// Numbers found missing before this block, for the audit event.
     pub(super) gap: Option<(u64, u64)>,
@@ -78,6 +84,7 @@ impl Settled {
             manifest_sha256: self.manifest_sha256.as_ref().map(ToString::to_string),
             missing_from: self.gap.map(|(from, _)| from),
             missing_to: self.gap.map(|(_, to)| to),
+            epoch: (self.epoch > 0).then_some(self.epoch),
             signer_expired: self.signer_expired.map(OffsetDateTime::unix_timestamp),
             repeated: again.then_some(true),
         };
@@ -100,15 +107,29 @@ impl Settled {
     }
 }
 
-impl Settlement {
-    /// Finds the place of the block in its camera's chain.
-    pub(super) fn place(&self, verified: &Verified, around: &Neighbourhood) -> Placed {
-        let mut placed = Placed::default();
-        let manifest = &verified.manifest;
-        let hash = Sha256Digest::of(&verified.manifest_bytes);
-        match around.state.classify(manifest, &hash) {
+impl Placed {
+    /// Leaves out numbers at either end of the gap that are in quarantine.
+    pub(super) fn without(mut self, in_quarantine: &BTreeSet<u64>) -> Self {
+        self.gap = self.gap.and_then(|(from, to)| {
+            // Each step finds its number in the set, which is bounded by the quarantine's.
+            let mut numbers = (from..=to).skip_while(|number| in_quarantine.contains(number));
+            let from = numbers.next()?;
+            let mut numbers = (from..=to).rev();
+            let to = numbers.find(|number| !in_quarantine.contains(number))?;
+            Some((from, to))
+        });
+        self
+    }
+
+    /// Says what a position means for the block of `manifest`.
+    pub(super) fn of(placement: &Placement, manifest: &Manifest) -> Self {
+        let mut placed = Self {
+            epoch: placement.epoch,
+            ..Self::default()
+        };
+        match placement.position {
             Position::Fork { sequence } => {
-                placed.fork = Some((sequence, around.first(sequence)));
+                placed.fork = Some((sequence, placement.around.first(sequence)));
                 placed.contradiction = Some(Refusal::Fork(sequence));
             }
             // The same manifest in a block of other bytes: somebody encrypted it once more.
@@ -121,12 +142,19 @@ impl Settlement {
         placed
     }
 
+    /// Gives the contradiction between the chain and the block.
+    pub(super) fn into_contradiction(self) -> Option<Refusal> {
+        self.contradiction
+    }
+}
+
+impl Settlement {
     /// Tells whether its sender has the better claim to a block that was refused when another device brought it: all is
     /// well with it now, or what was wrong then is that the block names another device, which this is.
     pub(super) fn outranks(&self, known: &Known) -> bool {
         match &self.verification {
             Ok(_) => true,
-            Err(Refusal::OtherSender { .. }) => false,
+            Err(refused) if matches!(refused.refusal, Refusal::OtherSender { .. }) => false,
             Err(_) => known.settled.reason == OTHER_SENDER,
         }
     }
@@ -136,6 +164,7 @@ impl Settlement {
         self.verification
             .as_ref()
             .err()
+            .map(|refused| &refused.refusal)
             .or(placed.contradiction.as_ref())
     }
 
@@ -175,7 +204,8 @@ impl Settlement {
         .execute(&mut **tx)
         .await?;
         if let (Ok(verified), Some(hash)) = (&self.verification, settled.manifest_sha256) {
-            insert_chain(tx, &verified.manifest, &hash, &settled.block).await?;
+            let chain = chain_name(&settled.device, settled.epoch);
+            insert_chain(tx, &chain, &verified.manifest, &hash, &settled.block).await?;
             let (manifest, bytes) = (&verified.manifest, &verified.manifest_bytes);
             violation::insert(tx, manifest, bytes, &settled.block, units).await?;
         }
@@ -190,6 +220,7 @@ impl Settlement {
             received_at: self.received_at,
             reason: String::new(),
             sequence: None,
+            epoch: 0,
             manifest_sha256: None,
             gap: None,
             address: self.upload.address.clone(),
@@ -202,11 +233,14 @@ impl Settlement {
         };
         if let Some(refusal) = self.refusal(placed) {
             settled.reason = refusal.code().to_owned();
+            let refused = self.verification.as_ref().err();
+            settled.sequence = refused.and_then(|refused| refused.number);
         } else if let Ok(verified) = &self.verification {
             settled.sequence = Some(verified.manifest.sequence);
             settled.manifest_sha256 = Some(Sha256Digest::of(&verified.manifest_bytes));
             settled.signer_expired = verified.signer_expired;
             settled.gap = placed.gap;
+            settled.epoch = placed.epoch;
         }
         settled
     }
@@ -219,25 +253,27 @@ pub(super) fn digest(text: &str) -> Sha256Digest {
 
 pub(super) async fn insert_chain(
     tx: &mut Tx,
+    chain: &str,
     manifest: &Manifest,
     hash: &Sha256Digest,
     block: &Sha256Digest,
 ) -> Result<(), StoreError> {
     // A row that is there was no neighbour: nothing confirms it.
     sqlx::query("INSERT OR REPLACE INTO chain VALUES (?, ?, ?, ?, ?)")
-        .bind(&manifest.device)
+        .bind(chain)
         .bind(manifest.sequence.cast_signed())
         .bind(hash.to_string())
         .bind(manifest.previous.to_string())
         .bind(block.to_string())
         .execute(&mut **tx)
         .await?;
-    insert_dropped(tx, manifest, block).await
+    insert_dropped(tx, chain, manifest, block).await
 }
 
 /// Writes down the numbers that a notice declares lost.
 pub(crate) async fn insert_dropped(
     tx: &mut Tx,
+    chain: &str,
     manifest: &Manifest,
     notice: &Sha256Digest,
 ) -> Result<(), StoreError> {
@@ -250,7 +286,7 @@ pub(crate) async fn insert_dropped(
                     notice = excluded.notice
                 WHERE notice IS NULL OR notice = excluded.notice",
         )
-        .bind(&manifest.device)
+        .bind(chain)
         .bind(dropped.sequence.cast_signed())
         .bind(dropped.manifest_sha256.to_string())
         .bind(
@@ -286,10 +322,20 @@ pub(super) async fn close_upload(
     Ok(tx.commit().await?)
 }
 
+/// Receipt in a block's row.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Stored {
+    /// There is none: a crash came between the event and the receipt.
+    Missing,
+    /// Not one of the site, or it contradicts the log.
+    Foreign,
+    /// One of the site that says what the log says.
+    Fits(Vec<u8>),
+}
+
 /// A block that was settled before, as the log has it.
 pub(super) struct Known {
-    /// Its row has no receipt that says what the log says.
-    pub(super) receipt_missing: bool,
+    pub(super) receipt: Stored,
     pub(super) settled: Settled,
 }
 
@@ -313,12 +359,16 @@ type BlockRow = (
     Option<i64>,
     Option<String>,
     Option<String>,
+    Option<String>,
 );
+/// Names of a camera's chains are in this range, and those of no other camera.
 const BLOCK_COLUMNS: &str = "SELECT block_sha256, device, size, received_at, reason, sequence,
-    manifest_sha256, address FROM blocks";
+    manifest_sha256, address,
+    (SELECT c.device FROM chain c WHERE c.device BETWEEN b.device AND b.device || '#~'
+        AND c.sequence = b.sequence AND c.block_sha256 = b.block_sha256) FROM blocks b";
 
 fn settled(row: BlockRow) -> Settled {
-    let (block, device, size, received_at, reason, sequence, manifest, address) = row;
+    let (block, device, size, received_at, reason, sequence, manifest, address, chain) = row;
     Settled {
         block: digest(&block),
         device,
@@ -326,6 +376,7 @@ fn settled(row: BlockRow) -> Settled {
         received_at: from_millis(received_at),
         reason,
         sequence: sequence.map(i64::unsigned_abs),
+        epoch: chain.map_or(0, |chain| split_chain_name(&chain).1),
         manifest_sha256: manifest.as_deref().map(digest),
         gap: None,
         // Whoever sent it is not known any more; every camera understands the older form.
@@ -336,20 +387,14 @@ fn settled(row: BlockRow) -> Settled {
     }
 }
 
-/// The block `known` with the receipt that its row has, if that says what the log says.
+/// The block `known` with the receipt that its row has.
 pub(super) async fn find<'a>(
     db: impl sqlx::Executor<'a, Database = Sqlite>,
+    receipts: &Receipts,
     known: &ledger::Known,
 ) -> Result<Known, StoreError> {
-    let receipt: Option<Option<Vec<u8>>> =
-        sqlx::query_scalar("SELECT receipt FROM blocks WHERE block_sha256 = ?")
-            .bind(known.block.to_string())
-            .fetch_optional(db)
-            .await?;
-    let receipt = receipt.flatten();
-    let receipt = receipt.filter(|receipt| is_receipt_of(receipt, known));
     Ok(Known {
-        receipt_missing: receipt.is_none(),
+        receipt: receipt(db, receipts, known).await?,
         settled: Settled {
             block: known.block,
             device: known.device.to_string(),
@@ -357,6 +402,7 @@ pub(super) async fn find<'a>(
             received_at: from_millis(known.received_at),
             reason: known.reason.to_string(),
             sequence: known.sequence,
+            epoch: known.epoch,
             manifest_sha256: known.manifest,
             gap: None,
             address: None,
@@ -402,28 +448,22 @@ pub(super) async fn without_receipt(sql: &Sql) -> Result<Vec<Settled>, StoreErro
     Ok(rows.into_iter().map(settled).collect())
 }
 
-/// The receipt of a block, if it says what the log says.
-pub(super) async fn receipt(
-    sql: &Sql,
+/// The receipt in the row of a block.
+pub(super) async fn receipt<'a>(
+    db: impl sqlx::Executor<'a, Database = Sqlite>,
+    receipts: &Receipts,
     known: &ledger::Known,
-) -> Result<Option<Vec<u8>>, StoreError> {
-    let receipt: Option<Option<Vec<u8>>> =
+) -> Result<Stored, StoreError> {
+    let stored: Option<Option<Vec<u8>>> =
         sqlx::query_scalar("SELECT receipt FROM blocks WHERE block_sha256 = ?")
             .bind(known.block.to_string())
-            .fetch_optional(sql.read())
+            .fetch_optional(db)
             .await?;
-    let receipt = receipt.flatten();
-    Ok(receipt.filter(|receipt| is_receipt_of(receipt, known)))
-}
-
-/// Takes back a receipt that does not say what the log says, so that another one can take its place.
-pub(super) async fn remove_receipt(sql: &Sql, block: &Sha256Digest) -> Result<(), StoreError> {
-    let mut tx = sql.write().await?;
-    sqlx::query("UPDATE blocks SET receipt = NULL WHERE block_sha256 = ?")
-        .bind(block.to_string())
-        .execute(&mut *tx)
-        .await?;
-    Ok(tx.commit().await?)
+    Ok(match stored.flatten() {
+        None => Stored::Missing,
+        Some(stored) if receipts.fits(&stored, known) => Stored::Fits(stored),
+        Some(_) => Stored::Foreign,
+    })
 }
 
 /// What an upload became: a block's hash, or `!` and the reason of a discarded one; `None` when it is not settled.

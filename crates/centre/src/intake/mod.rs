@@ -70,17 +70,18 @@ pub(crate) use verify::Verifier;
 
 use crate::device::Device;
 use crate::keys::Keys;
-use crate::ledger::FollowedLog;
+use crate::ledger::{FollowedLog, Ledger};
 use crate::metrics::Metrics;
 use crate::problem::Problem;
+use crate::receipts::Receipts;
 use crate::repairs::Repairs;
 use crate::units::Units;
 use around::Around;
 use error::SettleError;
 use filing::{Filed, Filing, Receipted};
-use index::{Known, Settled, Settlement};
+use index::{Known, Settled, Settlement, Stored};
 use settling::{Fresh, Reserved, UnderWay};
-use verify::{Exceptions, OTHER_SENDER, Refusal, Verified};
+use verify::{Exceptions, OTHER_SENDER, Refused, Verified};
 
 /// Blocks verified at the same time: the work is hashing and decryption, one per core is best.
 pub(crate) const WORKERS: usize = 2;
@@ -106,6 +107,7 @@ pub(crate) struct Inner {
     pub(crate) quarantine: Objects,
     pub(crate) verifier: Verifier,
     pub(crate) keys: Keys,
+    pub(crate) receipts: Receipts,
     pub(crate) audit: Arc<FollowedLog>,
     /// Name of the audit log, for receipts.
     pub(crate) log_origin: String,
@@ -158,6 +160,10 @@ impl Intake {
     /// The threads for whatever of the intake blocks.
     pub(crate) fn pool(&self) -> Pool {
         self.inner.pool.clone()
+    }
+
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.inner.audit.ledger
     }
 
     pub(crate) fn limits(&self) -> &Limits {
@@ -240,12 +246,8 @@ impl Intake {
             }
         }
         let outcome = self.settled_outcome(id, device).await;
-        match outcome.map_err(|e| Problem::internal(&e))? {
-            Some(Outcome::Receipt(cms)) => {
-                return Ok(Outcome::Receipt(self.current(cms, device).await?));
-            }
-            Some(outcome) => return Ok(outcome),
-            None => {}
+        if let Some(outcome) = outcome.map_err(|e| Problem::internal(&e))? {
+            return Ok(outcome);
         }
         self.inner.uploads.find(id, &device.0).await?;
         Ok(Outcome::Pending)
@@ -380,13 +382,13 @@ impl Intake {
         known: Known,
     ) -> Result<Option<UnderWay>, SettleError> {
         let block = known.settled.block;
-        if known.receipt_missing {
-            index::remove_receipt(&self.inner.sql, &block).await?;
+        if known.receipt == Stored::Foreign {
+            // The scrub records the finding and repairs the row; until then the sender waits.
             self.inner.repairs.note(block);
         }
         index::close_upload(&self.inner.sql, upload, &block.to_string()).await?;
         self.remove(upload);
-        let missing = known.receipt_missing.then_some(known.settled);
+        let missing = (known.receipt == Stored::Missing).then_some(known.settled);
         Ok(missing.map(|settled| self.finish_soon(reserved, settled, true)))
     }
 
@@ -397,7 +399,7 @@ impl Intake {
         upload: &Upload,
         object: &ObjectId,
         now: OffsetDateTime,
-    ) -> Result<Result<Verified, Refusal>, SettleError> {
+    ) -> Result<Result<Verified, Refused>, SettleError> {
         let workers = Arc::clone(&self.inner.workers);
         let worker = workers.acquire_owned().await.ok();
         self.check_room_again(upload).await?;
@@ -452,7 +454,7 @@ impl Intake {
             block_sha256: settled.block,
             size: settled.size,
             device: settled.device.clone(),
-            sequence: settled.sequence,
+            sequence: settled.sequence.filter(|_| accepted),
             manifest_sha256: settled.manifest_sha256,
             verdict: if accepted {
                 Verdict::Accepted

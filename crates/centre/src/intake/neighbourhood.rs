@@ -7,22 +7,23 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use evidence::chain::{ChainState, Link};
+use evidence::chain::{ChainState, Link, Position, chain_name};
 use evidence::digest::Sha256Digest;
 use evidence::manifest::Manifest;
 
-/// Place of a block in its camera's chain.
+/// Place of a block in a chain of its camera.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    pub(super) device: String,
+    /// Name of the chain.
+    pub(super) chain: String,
     pub(super) sequence: u64,
     pub(super) link: Link,
 }
 
 impl Place {
-    pub(super) fn of(manifest: &Manifest, manifest_sha256: Sha256Digest) -> Self {
+    pub(super) fn of(manifest: &Manifest, manifest_sha256: Sha256Digest, epoch: u64) -> Self {
         Self {
-            device: manifest.device.clone(),
+            chain: chain_name(&manifest.device, epoch),
             sequence: manifest.sequence,
             link: Link {
                 manifest_sha256,
@@ -85,14 +86,27 @@ impl Neighbourhood {
     }
 }
 
-/// Tells if a notice of `device` declares this number lost, with this manifest.
+/// A block's epoch, its position in that chain, and what is around it there.
+pub(super) struct Placement {
+    pub(super) epoch: u64,
+    pub(super) position: Position,
+    pub(super) around: Neighbourhood,
+}
+
+/// A notice of the archive, with the name of its chain.
+pub(crate) struct DeclaredBy {
+    pub(crate) chain: String,
+    pub(crate) manifest: Manifest,
+}
+
+/// Tells if a notice declares this number of a chain lost, with this manifest.
 pub(crate) fn declares(
-    notice: &Manifest,
-    device: &str,
+    notice: &DeclaredBy,
+    chain: &str,
     sequence: u64,
     manifest_sha256: &Sha256Digest,
 ) -> bool {
-    let mut dropped = notice.notice.iter().flat_map(|notice| &notice.dropped);
-    notice.device == device
+    let mut dropped = notice.manifest.notice.iter().flat_map(|one| &one.dropped);
+    notice.chain == chain
         && dropped.any(|one| one.sequence == sequence && one.manifest_sha256 == *manifest_sha256)
 }

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use audit::Event;
 use error_report::Report;
-use evidence::chain::Position;
+use evidence::chain::{MAX_EPOCHS, chain_name};
 use evidence::digest::Sha256Digest;
 use evidence::manifest::Manifest;
 use evidence::open::OpenError;
@@ -22,14 +22,16 @@ use store::{ObjectId, StoreError, sqlx};
 use time::OffsetDateTime;
 
 use super::error::SettleError;
+use super::index::Placed;
 use super::neighbourhood::Place;
 use super::upload::Upload;
-use super::verify::{Exceptions, Refusal, Verified};
+use super::verify::{Exceptions, Refusal, Refused, Verified};
 use super::{Intake, index};
-use crate::clock::from_millis;
+use crate::clock::{from_millis, millis};
 use crate::ledger::{Known, Verdict};
 
-pub use super::verify::RELEASABLE;
+pub(crate) use super::verify::REPLAYED;
+pub use super::verify::{End, RELEASABLE};
 
 /// A block that waits for a person.
 #[derive(Clone, Debug, Serialize)]
@@ -44,6 +46,9 @@ pub struct Quarantined {
     pub received_at: OffsetDateTime,
     /// Why it was set apart.
     pub reason: String,
+    /// Two people closed its case: it does not wait any more.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub kept: bool,
 }
 
 impl From<&Known> for Quarantined {
@@ -54,6 +59,7 @@ impl From<&Known> for Quarantined {
             size: known.size,
             received_at: from_millis(known.received_at),
             reason: known.reason.to_string(),
+            kept: known.verdict == Verdict::Kept,
         }
     }
 }
@@ -83,6 +89,12 @@ pub enum QuarantineError {
         code: &'static str,
         detail: String,
     },
+    /// The open chain of the camera has no blocks.
+    #[error("chain {0} has no accepted blocks: there is nothing to close")]
+    NoChain(String),
+    /// The camera was replaced too often.
+    #[error("{0} has {MAX_EPOCHS} closed chains, which is the most")]
+    TooManyEpochs(String),
     /// No reason for the decision was given.
     #[error("a decision needs a reason")]
     NoReason,
@@ -96,11 +108,14 @@ pub enum QuarantineError {
     #[error("{by} proposed to {act} the block; confirm or withdraw that first")]
     Proposed { act: &'static str, by: String },
     /// Nothing is proposed for the block.
-    #[error("nothing is proposed for block {0}")]
+    #[error("nothing is proposed for {0}")]
     NotProposed(String),
     /// The person who proposed it confirms it.
     #[error("another person than the one who proposed it must confirm it")]
     SamePerson,
+    /// Its case is closed.
+    #[error("the block is kept already")]
+    KeptBefore,
     #[error("{by} confirmed it already")]
     ConfirmedBefore { by: String },
     /// No second person has confirmed it.
@@ -132,13 +147,13 @@ impl From<sqlx::Error> for QuarantineError {
 }
 
 impl Intake {
-    /// The blocks that wait for a person, oldest first.
+    /// The blocks that wait for a person or are kept, oldest first.
     ///
     /// # Errors
     /// [`QuarantineError::Store`].
     pub async fn quarantined(&self) -> Result<Vec<Quarantined>, QuarantineError> {
         let ledger = &self.inner.audit.ledger;
-        let mut waiting: Vec<Known> = ledger.waiting();
+        let mut waiting: Vec<Known> = ledger.set_apart();
         waiting.sort_by_key(|known| (known.received_at, known.block));
         Ok(waiting.iter().map(Quarantined::from).collect())
     }
@@ -149,8 +164,26 @@ impl Intake {
         waiting: &Quarantined,
     ) -> Result<Option<(&'static str, String)>, QuarantineError> {
         let verification = self.verify_again(waiting, Exceptions::default()).await?;
-        let refusal = verification.err();
+        let refusal = match verification {
+            Ok(verified) => self.contradiction(waiting, &verified).await?,
+            Err(refused) => Some(refused.refusal),
+        };
         Ok(refusal.map(|r| (r.code(), Report(&r).to_string())))
+    }
+
+    /// The contradiction between a block that passes every other check and its camera's chain.
+    async fn contradiction(
+        &self,
+        waiting: &Quarantined,
+        verified: &Verified,
+    ) -> Result<Option<Refusal>, QuarantineError> {
+        let block = Sha256Digest::from(object(waiting)?.0);
+        let hash = Sha256Digest::of(&verified.manifest_bytes);
+        let (around, manifest) = (self.inner.around(), &verified.manifest);
+        let mut tx = self.inner.sql.read().begin().await?;
+        let placement = around.place(&mut tx, manifest, &hash, &block).await?;
+        tx.rollback().await?;
+        Ok(Placed::of(&placement, manifest).into_contradiction())
     }
 
     /// What is inside a block in quarantine.
@@ -189,7 +222,11 @@ impl Intake {
             code: exceptions.join(", "),
         })?;
         let verification = self.verify_again(waiting, stated).await?;
-        verification.map_err(|refusal| refused(&refusal))
+        let verified = verification.map_err(|error| refused(&error.refusal))?;
+        match self.contradiction(waiting, &verified).await? {
+            Some(refusal) => Err(refused(&refusal)),
+            None => Ok(verified),
+        }
     }
 
     /// Releases a block: it becomes evidence, if it passes every check but the excepted ones.
@@ -225,15 +262,39 @@ impl Intake {
         waiting: &Quarantined,
         event: Event,
     ) -> Result<(), QuarantineError> {
+        self.close(waiting, Verdict::Rejected, event).await
+    }
+
+    /// Keeps a block: it is no evidence, and its bytes stay. It makes room for others of its camera, which nobody but two people
+    /// can make use of.
+    ///
+    /// # Errors
+    /// [`QuarantineError`]; then it is where it was.
+    pub(crate) async fn keep(
+        &self,
+        waiting: &Quarantined,
+        event: Event,
+    ) -> Result<(), QuarantineError> {
+        self.check_whole(waiting).await?;
+        self.close(waiting, Verdict::Kept, event).await
+    }
+
+    async fn close(
+        &self,
+        waiting: &Quarantined,
+        verdict: Verdict,
+        event: Event,
+    ) -> Result<(), QuarantineError> {
         let object = object(waiting)?;
         // The comparison with the log waits until index and log agree again.
         let _reserved = self.reserve(&Sha256Digest::from(object.0)).await;
         let mut tx = self.inner.sql.write().await?;
         let changed = sqlx::query(
-            "UPDATE blocks SET verdict = 'rejected'
-             WHERE block_sha256 = ? AND verdict = 'quarantined'",
+            "UPDATE blocks SET verdict = ?2
+             WHERE block_sha256 = ?1 AND verdict IN ('quarantined', 'kept')",
         )
         .bind(&waiting.block_sha256)
+        .bind(verdict.as_str())
         .execute(&mut *tx)
         .await?;
         if changed.rows_affected() == 0 {
@@ -241,7 +302,9 @@ impl Intake {
         }
         self.record(event).await?;
         tx.commit().await?;
-        self.remove_from_quarantine(&object);
+        if verdict == Verdict::Rejected {
+            self.remove_from_quarantine(&object);
+        }
         self.count_quarantine().await;
         self.inner.settling.quarantine_has_room();
         Ok(())
@@ -265,7 +328,7 @@ impl Intake {
             }
             let decided = blocks.iter().filter(|known| match known.verdict {
                 Verdict::Accepted => known.is_released,
-                Verdict::Quarantined => false,
+                Verdict::Quarantined | Verdict::Kept => false,
                 Verdict::Rejected => true,
             });
             for known in decided {
@@ -284,7 +347,7 @@ impl Intake {
     async fn remove_contradicted(&self) -> Result<(), QuarantineError> {
         let contradicted: Vec<String> = sqlx::query_scalar(
             "SELECT block_sha256 FROM blocks
-             WHERE verdict IN ('quarantined', 'rejected') AND reason IN (?, ?)",
+             WHERE verdict <> 'accepted' AND reason IN (?, ?)",
         )
         .bind(Refusal::Fork(0).code())
         .bind(Refusal::Replay(0).code())
@@ -311,7 +374,7 @@ impl Intake {
     /// The block `block`, if it waits for a decision by the log.
     pub(crate) fn waiting(&self, block: &str) -> Result<Quarantined, QuarantineError> {
         let known = block.parse().ok().and_then(|hash| self.known(&hash));
-        let waiting = known.filter(|known| known.verdict == Verdict::Quarantined);
+        let waiting = known.filter(|known| known.verdict.is_set_apart());
         let waiting = waiting.as_ref().map(Quarantined::from);
         waiting.ok_or_else(|| QuarantineError::NotThere(block.to_owned()))
     }
@@ -324,7 +387,7 @@ impl Intake {
         &self,
         waiting: &Quarantined,
         exceptions: Exceptions,
-    ) -> Result<Result<Verified, Refusal>, QuarantineError> {
+    ) -> Result<Result<Verified, Refused>, QuarantineError> {
         self.check_whole(waiting).await?;
         let path = self.inner.quarantine.path(&object(waiting)?);
         let (inner, sender) = (self.inner.clone(), waiting.device.clone());
@@ -350,30 +413,36 @@ impl Intake {
         let manifest = &verified.manifest;
         let hash = Sha256Digest::of(&verified.manifest_bytes);
         let mut tx = self.inner.sql.write().await?;
-        let around = self
-            .inner
-            .around()
-            .neighbourhood(&mut tx, manifest, &block)
-            .await?;
-        match around.state.classify(manifest, &hash) {
-            Position::Fork { sequence } => return Err(refused(&Refusal::Fork(sequence))),
-            Position::Duplicate => return Err(refused(&Refusal::Replay(manifest.sequence))),
-            Position::Next | Position::Gap { .. } | Position::Late => {}
+        let around = self.inner.around();
+        let placement = around.place(&mut tx, manifest, &hash, &block).await?;
+        let epoch = placement.epoch;
+        if let Some(refusal) = Placed::of(&placement, manifest).into_contradiction() {
+            return Err(refused(&refusal));
         }
-        let changed = sqlx::query(
-            "UPDATE blocks SET verdict = 'accepted', reason = '', sequence = ?2,
-                 manifest_sha256 = ?3, log_index = NULL, receipt = NULL
-             WHERE block_sha256 = ?1 AND verdict = 'quarantined'",
+        // Another device may have brought it: the counters of both are right only if the row is made again.
+        let removed = sqlx::query(
+            "DELETE FROM blocks WHERE block_sha256 = ? AND verdict IN ('quarantined', 'kept')",
         )
         .bind(&waiting.block_sha256)
+        .execute(&mut *tx)
+        .await?;
+        if removed.rows_affected() == 0 {
+            return Err(QuarantineError::NotThere(waiting.block_sha256.clone()));
+        }
+        sqlx::query(
+            "INSERT INTO blocks (block_sha256, device, size, received_at, verdict, reason, sequence,
+                manifest_sha256) VALUES (?, ?, ?, ?, 'accepted', '', ?, ?)",
+        )
+        .bind(&waiting.block_sha256)
+        .bind(&manifest.device)
+        .bind(waiting.size.cast_signed())
+        .bind(millis(waiting.received_at))
         .bind(manifest.sequence.cast_signed())
         .bind(hash.to_string())
         .execute(&mut *tx)
         .await?;
-        if changed.rows_affected() == 0 {
-            return Err(QuarantineError::NotThere(waiting.block_sha256.clone()));
-        }
-        index::insert_chain(&mut tx, manifest, &hash, &block).await?;
+        let chain = chain_name(&manifest.device, epoch);
+        index::insert_chain(&mut tx, &chain, manifest, &hash, &block).await?;
         let bytes = &verified.manifest_bytes;
         super::violation::insert(&mut tx, manifest, bytes, &block, &self.inner.units).await?;
         let from = self.inner.quarantine.path(&object);
@@ -388,16 +457,17 @@ impl Intake {
             return Err(error);
         }
         self.record(event).await?;
-        let place = Place::of(manifest, hash);
+        let place = Place::of(manifest, hash, epoch);
         self.inner.unlogged.note(block, place);
         tx.commit().await?;
         Ok(index::Settled {
             block,
-            device: waiting.device.clone(),
+            device: manifest.device.clone(),
             size: waiting.size,
             received_at: waiting.received_at,
             reason: String::new(),
             sequence: Some(manifest.sequence),
+            epoch,
             manifest_sha256: Some(hash),
             gap: None,
             fork: None,

@@ -3,7 +3,7 @@
 use evidence::digest::Sha256Digest;
 
 use super::error::SettleError;
-use super::index::{Known, Settled};
+use super::index::{Known, Settled, Stored};
 use super::upload::Outcome;
 use super::verify::OTHER_SENDER;
 use super::{Intake, index};
@@ -32,7 +32,7 @@ impl Intake {
         if *known.device != *device.0 {
             return Ok(Some(Outcome::Discarded(OTHER_SENDER.to_owned())));
         }
-        let receipt = stored_receipt(self, &known).await?;
+        let receipt = self.receipt(&known, device).await?;
         Ok(Some(receipt.map_or(Outcome::Pending, Outcome::Receipt)))
     }
 
@@ -47,31 +47,38 @@ impl Intake {
         let Some(known) = known.filter(|known| *known.device == *device.0) else {
             return Ok(None);
         };
-        let receipt = stored_receipt(self, &known).await;
-        match receipt.map_err(|e| Problem::internal(&e))? {
-            Some(cms) => self.current(cms, device).await.map(Some),
-            None => Ok(None),
+        let receipt = self.receipt(&known, device).await;
+        receipt.map_err(|e| Problem::internal(&e))
+    }
+
+    /// The receipt of a block as `device` accepts it. One that is missing, or is not the site's, is repaired meanwhile.
+    async fn receipt(
+        &self,
+        known: &ledger::Known,
+        device: &Device,
+    ) -> Result<Option<Vec<u8>>, SettleError> {
+        let inner = &self.inner;
+        match index::receipt(inner.sql.read(), &inner.receipts, known).await? {
+            Stored::Fits(stored) => self.renewed(known, stored, device).await.map(Some),
+            Stored::Missing | Stored::Foreign => {
+                if !self.is_settling(&known.block) {
+                    inner.repairs.note(known.block);
+                }
+                Ok(None)
+            }
         }
     }
 
     pub(super) async fn has_receipt(&self, settled: &Settled) -> Result<bool, SettleError> {
         match self.inner.audit.ledger.block(&settled.block) {
-            Some(known) => Ok(index::receipt(&self.inner.sql, &known).await?.is_some()),
+            Some(known) => {
+                let (sql, receipts) = (self.inner.sql.read(), &self.inner.receipts);
+                let stored = index::receipt(sql, receipts, &known).await?;
+                Ok(matches!(stored, Stored::Fits(_)))
+            }
             None => Ok(false),
         }
     }
-}
-
-/// The receipt of a block, if it says what the log says. Another one, or none, is repaired.
-async fn stored_receipt(
-    intake: &Intake,
-    known: &ledger::Known,
-) -> Result<Option<Vec<u8>>, SettleError> {
-    let receipt = index::receipt(&intake.inner.sql, known).await?;
-    if receipt.is_none() && !intake.is_settling(&known.block) {
-        intake.inner.repairs.note(known.block);
-    }
-    Ok(receipt)
 }
 
 /// The block as the log has it, also if the recording of its event was reported as failed.
@@ -82,7 +89,11 @@ pub(super) async fn settled_before(
     let audit = intake.inner.audit.clone();
     intake.inner.pool.run(move || audit.catch_up()).await??;
     match intake.inner.audit.ledger.block(block) {
-        Some(known) => Ok(Some(index::find(intake.inner.sql.read(), &known).await?)),
+        Some(known) => {
+            let inner = &intake.inner;
+            let found = index::find(inner.sql.read(), &inner.receipts, &known).await?;
+            Ok(Some(found))
+        }
         None => Ok(None),
     }
 }

@@ -1,60 +1,59 @@
-//! Receipts that cameras refuse, so that the centre says the same again: those whose signer was revoked after
-//! it signed, and those that were signed under a wrong clock which has been put right since.
+//! Receipts of the site that cameras refuse: the signer was revoked after it signed, or signed by a wrong clock. The centre signs
+//! the same statement again.
 
 use audit::Actor;
 use event_catalogue::Recorded as _;
-use event_catalogue::evidence::ReceiptReissued;
-use evidence::cms;
-use evidence::receipt::{Receipt, ReceiptError};
+use event_catalogue::evidence::{ReceiptCompromised, ReceiptReissued};
+use evidence::receipt::{Receipt, SCHEMA};
 use time::OffsetDateTime;
 
 use super::error::SettleError;
 use super::{Intake, index};
 use crate::device::Device;
-use crate::problem::Problem;
-
-/// How far ahead of the clock a receipt may have been signed; cameras allow more.
-const AHEAD: time::Duration = time::Duration::minutes(1);
+use crate::ledger::Known;
 
 impl Intake {
-    /// A stored receipt as it can be given to `device`.
-    pub(super) async fn current(&self, cms: Vec<u8>, device: &Device) -> Result<Vec<u8>, Problem> {
-        self.renewed(cms, device)
-            .await
-            .map_err(|e| Problem::internal(&e))
-    }
-
-    async fn renewed(&self, stored: Vec<u8>, device: &Device) -> Result<Vec<u8>, SettleError> {
+    /// A stored receipt that says of `known` what the log says, as it can be given to `device`.
+    pub(super) async fn renewed(
+        &self,
+        known: &Known,
+        stored: Vec<u8>,
+        device: &Device,
+    ) -> Result<Vec<u8>, SettleError> {
         let inner = &self.inner;
         let now = OffsetDateTime::now_utc();
-        let status = inner.verifier.trust.status();
-        let verified = cms::parse_signed_data(&stored)
-            .and_then(|message| message.verify())
-            .map_err(ReceiptError::Signature)?;
-        let signer = verified.signer_chain.leaf();
-        let ours = inner.keys.signer();
-        let start = signer.tbs_certificate.validity.not_before.to_system_time();
-        let reason = if verified.signing_time < OffsetDateTime::from(start) {
-            "the receipt was signed before its signer's certificate was valid"
-        } else if verified.signing_time > now + AHEAD {
-            "the receipt was signed in the future"
-        } else if status.is_revoked(signer, now).is_some() {
-            "the certificate that signed the receipt was revoked"
-        } else {
+        let read = inner.receipts.read(&stored)?;
+        let Some(outdated) = inner.receipts.outdated(&read, now) else {
             return Ok(stored);
         };
-        // With a certificate that is revoked too, another signature would say nothing new.
-        if status.is_revoked(ours.chain.leaf(), now).is_some() {
+        let signer = inner.keys.signer();
+        // Cameras refuse the present signer as well: another signature by it changes nothing.
+        if !inner.receipts.is_usable(&signer, now) {
             return Ok(stored);
         }
-        let receipt = Receipt::parse(&verified.content)?;
-        let block = receipt.block_sha256;
-        let event = ReceiptReissued {}
-            .into_event(now, Actor::device(&device.0), format!("block/{block}"))
-            .with_reason(reason);
-        self.record(event).await?;
-        let cms = receipt.sign_at(&ours.key, &ours.chain, now)?;
-        index::replace_receipt(&inner.sql, &block, &device.0, &cms).await?;
+        let (block, reason) = (known.block, &outdated.reason);
+        let resource = format!("block/{block}");
+        if outdated.is_compromised {
+            tracing::warn!(%block, reason, "receipt has a compromised signer: signing it again");
+            let centre = Actor::service("centre");
+            let finding = ReceiptCompromised {}.into_event(now, centre, &resource);
+            self.record(finding.with_reason(reason)).await?;
+        }
+        let event = ReceiptReissued {}.into_event(now, Actor::device(&device.0), &resource);
+        self.record(event.with_reason(reason)).await?;
+        let mut receipt = read.receipt().clone();
+        if outdated.is_compromised {
+            // The log confirms the rest, but whoever has the key chose these. Every camera understands receipts without a checkpoint.
+            receipt = Receipt {
+                schema: SCHEMA.to_owned(),
+                checkpoint: None,
+                log_origin: inner.log_origin.clone(),
+                log_index: known.log_index,
+                ..receipt
+            };
+        }
+        let cms = receipt.sign_at(&signer.key, &signer.chain, now)?;
+        index::replace_receipt(&inner.sql, &known.block, &device.0, &cms).await?;
         Ok(cms)
     }
 }

@@ -17,6 +17,10 @@ use crate::keys::Keys;
 
 use super::scan::{Scan, ScanError, ScanResult, ScannerAddress};
 
+/// Code of [`Refusal::Fork`].
+const SEQUENCE_FORK: &str = "sequence-fork";
+/// Code of [`Refusal::Replay`].
+pub(crate) const REPLAYED: &str = "replayed";
 /// Code of [`Refusal::OtherSender`].
 pub(super) const OTHER_SENDER: &str = "other-sender";
 /// Distance by which a camera's clock may be ahead of ours.
@@ -80,23 +84,77 @@ impl Refusal {
             Self::AboveClearance(..) => "above-clearance",
             Self::Infected { .. } => "malware",
             Self::NotScanned { .. } => "not-scanned",
-            Self::Fork(_) => "sequence-fork",
-            Self::Replay(_) => "replayed",
+            Self::Fork(_) => SEQUENCE_FORK,
+            Self::Replay(_) => REPLAYED,
         }
     }
 }
 
-/// Refusals that a person may pass over when releasing a block from quarantine. None of them puts in doubt
-/// who sealed the block, or what; those that do are final, and so is a place in the camera's sequence
-/// that another block has.
-pub const RELEASABLE: [&str; 6] = [
+/// A refused block.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    pub(crate) refusal: Refusal,
+    /// Its number, if the camera that brought it signed it.
+    pub(crate) number: Option<u64>,
+}
+
+impl Refused {
+    const fn unsigned(refusal: Refusal) -> Self {
+        Self {
+            refusal,
+            number: None,
+        }
+    }
+
+    fn of(refusal: Refusal, number: u64) -> Self {
+        let is_signed = match &refusal {
+            Refusal::Signer(error) => matches!(error, PathError::Revoked { .. }),
+            Refusal::OtherSender { .. } => false,
+            _ => true,
+        };
+        Self {
+            refusal,
+            number: is_signed.then_some(number),
+        }
+    }
+}
+
+/// Refusals that two people may pass over when they release a block from quarantine. None of them puts in doubt who sealed the
+/// block, or what. A camera that claims more than its clearance raises the demands on readers, and nobody's rights.
+pub const RELEASABLE: [&str; 8] = [
+    "above-clearance",
     "captured-after-sealing",
     "certificate-revoked",
     "from-the-future",
     "not-scanned",
+    OTHER_SENDER,
     "signed-outside-validity",
     "too-old",
 ];
+
+/// How a block leaves the quarantine without being destroyed. Whatever its reason was, it can be released once it passes every
+/// check, for instance after an authority was added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Two people release it in spite of the reason.
+    Release,
+    /// Two people close the chain of its camera, which was replaced, and release it.
+    Replacement,
+    /// Nobody can make it evidence. Two people close its case, and its bytes stay.
+    Keep,
+}
+
+impl End {
+    /// The end of blocks with this reason.
+    #[must_use]
+    pub fn of(reason: &str) -> Self {
+        match reason {
+            SEQUENCE_FORK => Self::Replacement,
+            code if RELEASABLE.contains(&code) => Self::Release,
+            _ => Self::Keep,
+        }
+    }
+}
 
 /// Checks that a person has stated to be no obstacle; none, for every block that just arrived.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -163,19 +221,20 @@ impl Verifier {
         sender: &str,
         now: OffsetDateTime,
         exceptions: &Exceptions,
-    ) -> Result<Result<Verified, Refusal>, VerifyFailure> {
+    ) -> Result<Result<Verified, Refused>, VerifyFailure> {
         let file = BufReader::new(File::open(path)?);
         let mut opened = match self.keys.opener().open(file) {
             Ok(opened) => opened,
-            Err(error) => return not_now_or_never(error),
+            Err(error) => return Ok(not_now_or_never(error)?.map_err(Refused::unsigned)),
         };
+        let number = opened.manifest.sequence;
         let expired = match self.check_claims(&opened, sender, now, exceptions) {
             Ok(expired) => expired,
-            Err(refusal) => return Ok(Err(refusal)),
+            Err(refusal) => return Ok(Err(Refused::of(refusal, number))),
         };
         for index in 0..opened.manifest.media.len() {
             if let Err(refusal) = self.check_medium(&mut opened, index, exceptions)? {
-                return Ok(Err(refusal));
+                return Ok(Err(Refused::of(refusal, number)));
             }
         }
         let Opened {
@@ -238,10 +297,10 @@ impl Verifier {
     ) -> Result<Option<OffsetDateTime>, Refusal> {
         let manifest = &opened.manifest;
         if manifest.device != sender {
-            return Err(Refusal::OtherSender {
+            exceptions.refuse(Refusal::OtherSender {
                 device: manifest.device.clone(),
                 sender: sender.to_owned(),
-            });
+            })?;
         }
         let signer = self.signer(opened, now, exceptions)?;
         let arrived = exceptions.arrived.unwrap_or(now);
@@ -263,7 +322,7 @@ impl Verifier {
         }
         if manifest.classification > signer.clearance {
             let levels = (manifest.classification.level(), signer.clearance.level());
-            return Err(Refusal::AboveClearance(levels.0, levels.1));
+            exceptions.refuse(Refusal::AboveClearance(levels.0, levels.1))?;
         }
         Ok((signer.not_after < now).then_some(signer.not_after))
     }
@@ -273,8 +332,8 @@ impl Verifier {
     /// A block that was sealed in time counts however late it arrives: the camera was cut off, or
     /// renewed its certificate meanwhile. The time of signing is the camera's word, by a clock that may
     /// be ahead. That it is this camera's shows the present certificate of the same, enrolled
-    /// device, which brings the block; when it was here, the log's event. Whoever has nothing but a
-    /// former key has no way in.
+    /// device, which brings the block; when it was here, the log's event. A former key alone gives no access: two people
+    /// decide about a block that another device brings.
     fn signer<R>(
         &self,
         opened: &Opened<R>,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use audit::{AuditError, AuditSink, Event, Logged, Recorded};
 
-use super::{Ledger, is_of_evidence};
+use super::{Ledger, is_event_of_evidence, is_of_evidence};
 
 /// Records events and adds those about blocks and violations to the ledger.
 pub(crate) struct FollowedLog {
@@ -74,12 +74,9 @@ impl Ledger {
 
 impl AuditSink for FollowedLog {
     fn record_all(&self, events: Vec<Event>) -> Result<Vec<Recorded>, AuditError> {
-        let is_of_evidence = |event: &Event| {
-            event.resource.starts_with("block/") || event.resource.starts_with("violation/")
-        };
         let kept: Vec<Option<Event>> = events
             .iter()
-            .map(|event| is_of_evidence(event).then(|| event.clone()))
+            .map(|event| is_event_of_evidence(event).then(|| event.clone()))
             .collect();
         let seen = self.seen.load(Ordering::SeqCst);
         let recorded = self.sink.record_all(events);

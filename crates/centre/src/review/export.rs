@@ -28,6 +28,8 @@ pub struct Export {
     receipt: Vec<u8>,
     /// Indices of the custody record, which ends with this export.
     indices: Vec<u64>,
+    /// Index of the event that began the epoch of the camera's chain.
+    epoch: Option<u64>,
     _exporting: Exporting,
     _permit: OwnedSemaphorePermit,
 }
@@ -63,9 +65,18 @@ impl Review {
         let known = self.ledger().violation(id);
         let known = known.ok_or(ReviewError::NotFound("violation"))?;
         let receipt = query::receipt(&self.parts.sql, &known.block).await?;
-        let receipt = receipt.ok_or(ReviewError::NotFound("receipt"))?;
+        let fits = |receipt: &Vec<u8>| self.parts.receipts.fits(receipt, &known);
+        let Some(receipt) = receipt.filter(fits) else {
+            // The scrub repairs it, unless the intake is about to sign it.
+            self.parts.repairs.note(known.block);
+            return Err(ReviewError::NotFound("receipt"));
+        };
         if known.head.count > MAX_EVENTS as u64 {
             return Err(ReviewError::TooManyEvents);
+        }
+        let epoch = self.ledger().epoch_event(&known.device, known.epoch);
+        if known.epoch > 0 && epoch.is_none() {
+            return Err(ReviewError::NotFound("event of the epoch"));
         }
         let steps = self.history(&known).await?.steps.into_iter();
         // Others may have looked since: the package ends with the event of its export.
@@ -79,6 +90,7 @@ impl Review {
             known,
             receipt,
             indices: indices.collect(),
+            epoch,
             _exporting: exporting,
             // The semaphore lives as long as `self` and is never closed.
             _permit: permit.map_err(|_| ReviewError::NotFound("centre"))?,
@@ -99,7 +111,13 @@ impl Export {
         if self.known.manifest != Some(opened.manifest_sha256) {
             return Err(ReviewError::Exchanged(self.known.block));
         }
-        let log = (self.context.prove)(&self.indices).map_err(ReviewError::Proof)?;
+        // All proofs lead to one checkpoint, and indices ascend: the epoch began before the block came.
+        let indices: Vec<u64> = self.epoch.iter().chain(&self.indices).copied().collect();
+        let mut log = (self.context.prove)(&indices).map_err(ReviewError::Proof)?;
+        let epoch = match self.epoch.is_some() && !log.events.is_empty() {
+            true => Some(log.events.remove(0)),
+            false => None,
+        };
         let signed_manifest = opened.signed_data_der.clone();
         let camera_chain = opened.signer_chain.clone();
         let signer = parts.keys.signer();
@@ -114,6 +132,7 @@ impl Export {
             root_pem: &self.context.root_pem,
             crls_pem: &self.context.crls_pem,
             log: &log,
+            epoch: epoch.as_ref(),
             purpose: &self.purpose,
             now: OffsetDateTime::now_utc(),
         };

@@ -46,6 +46,7 @@ use visible::{Visible, may_view};
 use crate::keys::Keys;
 use crate::ledger::{FollowedLog, History, Known, Ledger};
 use crate::metrics::Metrics;
+use crate::receipts::Receipts;
 use crate::repairs::Repairs;
 use crate::units::Units;
 
@@ -54,6 +55,7 @@ pub(crate) struct Parts {
     pub(crate) sql: Sql,
     pub(crate) archive: Objects,
     pub(crate) keys: Keys,
+    pub(crate) receipts: Receipts,
     pub(crate) access: Arc<dyn PolicyDecisionPoint>,
     pub(crate) audit: Arc<FollowedLog>,
     pub(crate) log_origin: String,
@@ -128,7 +130,7 @@ impl Review {
             .await?;
         let _turn = self.shares.query(who.uid()).await;
         let visible = self.visible(who).await?;
-        Ok(query::overview(&self.parts.sql, &visible, now).await?)
+        Ok(query::overview(&self.parts.sql, self.ledger(), &visible, now).await?)
     }
 
     /// Violations that `who` may see, newest first; what the rules hide is only counted.

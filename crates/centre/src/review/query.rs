@@ -21,6 +21,7 @@ const STEP_MILLIS: i64 = 600_000;
 /// Figures over what is visible.
 pub(super) async fn overview(
     sql: &Sql,
+    ledger: &Ledger,
     visible: &Visible,
     now: OffsetDateTime,
 ) -> Result<Overview, StoreError> {
@@ -35,7 +36,7 @@ pub(super) async fn overview(
         .filter(|(audience, _)| visible.has_audience(*audience))
         .map(|(_, count)| count.unsigned_abs())
         .sum();
-    let (cameras, gaps) = crate::cameras::counts(sql).await?;
+    let (cameras, gaps) = crate::cameras::counts(sql, ledger).await?;
     Ok(Overview {
         open: visible.count("open"),
         today,

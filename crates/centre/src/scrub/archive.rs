@@ -47,7 +47,7 @@ impl Scrub {
     fn store(&self, known: &Known) -> Option<&Objects> {
         match known.verdict {
             Verdict::Accepted => Some(&self.parts.archive),
-            Verdict::Quarantined => Some(&self.parts.quarantine),
+            Verdict::Quarantined | Verdict::Kept => Some(&self.parts.quarantine),
             Verdict::Rejected => None,
         }
     }

@@ -12,7 +12,7 @@ use super::{Opened, Scrub, ScrubError};
 use crate::clock::from_millis;
 use crate::intake::{index, violation};
 use crate::ledger::{History, Known, Verdict};
-use crate::receipts::is_receipt_of;
+use crate::receipts::{Receipts, is_time_of};
 use crate::review::{Row, Signed, copied, insert_decision, insert_step};
 use crate::search;
 
@@ -54,7 +54,7 @@ impl Scrub {
                     && verdict == known.verdict.as_str()
                     && *known.reason == reason
                     && is_time_of(received_at, known)
-                    && receipt.is_some_and(|receipt| is_receipt_of(&receipt, known))
+                    && receipt.is_some_and(|receipt| self.parts.receipts.fits(&receipt, known))
             }));
         }
         let Some((
@@ -79,7 +79,7 @@ impl Scrub {
             && (known.sequence.is_none() || sequence.map(i64::unsigned_abs) == known.sequence)
             && reason.is_empty()
             && is_time_of(received_at, known)
-            && receipt.is_some_and(|receipt| is_receipt_of(&receipt, known));
+            && receipt.is_some_and(|receipt| self.parts.receipts.fits(&receipt, known));
         if !is_same {
             return Ok(false);
         }
@@ -106,7 +106,7 @@ impl Scrub {
             "SELECT manifest_sha256, previous, block_sha256 FROM chain
              WHERE device = ? AND sequence = ?",
         )
-        .bind(&manifest.device)
+        .bind(known.chain())
         .bind(manifest.sequence.cast_signed())
         .fetch_optional(self.parts.sql.read())
         .await;
@@ -122,7 +122,7 @@ impl Scrub {
             let stored = sqlx::query_as::<_, (String, String, Option<String>)>(
                 "SELECT manifest_sha256, reason, notice FROM dropped WHERE device = ? AND sequence = ?",
             )
-            .bind(&manifest.device)
+            .bind(known.chain())
             .bind(dropped.sequence.cast_signed())
             .fetch_optional(self.parts.sql.read())
             .await;
@@ -244,8 +244,9 @@ impl Scrub {
         history: &History,
         receipt: &[u8],
     ) -> Result<(), StoreError> {
-        write_block(tx, known, &opened.manifest, receipt).await?;
-        index::insert_dropped(tx, &opened.manifest, &known.block).await?;
+        let (receipts, manifest) = (&self.parts.receipts, &opened.manifest);
+        write_block(tx, known, manifest, receipts, receipt).await?;
+        index::insert_dropped(tx, &known.chain(), &opened.manifest, &known.block).await?;
         let Some(signed) = &opened.signed else {
             return Ok(());
         };
@@ -314,13 +315,6 @@ impl Scrub {
     }
 }
 
-/// Tells if a row's time of arrival is that of the log. Events of earlier versions have their own time instead, which is later by
-/// the seconds that a block waited, or by a repetition after a crash.
-fn is_time_of(received_at: i64, known: &Known) -> bool {
-    const MOST: u64 = 24 * 3600 * 1000;
-    received_at.abs_diff(known.received_at) <= MOST
-}
-
 /// A name of the index as text; what is no text is escaped.
 pub(super) fn name_of(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).escape_debug().to_string()
@@ -330,6 +324,7 @@ async fn write_block(
     tx: &mut Transaction<'static, Sqlite>,
     known: &Known,
     manifest: &Manifest,
+    receipts: &Receipts,
     receipt: &[u8],
 ) -> Result<(), StoreError> {
     let (block, hash) = (known.block.to_string(), known.manifest.unwrap_or_default());
@@ -340,7 +335,7 @@ async fn write_block(
             .await?;
     let stored = stored
         .flatten()
-        .filter(|stored| is_receipt_of(stored, known));
+        .filter(|stored| receipts.fits(stored, known));
     sqlx::query(
         "INSERT INTO blocks (block_sha256, device, size, received_at, verdict, reason, sequence,
             manifest_sha256, log_index, receipt)
@@ -363,7 +358,7 @@ async fn write_block(
          ON CONFLICT (device, sequence) DO UPDATE
             SET manifest_sha256 = $3, previous = $4, block_sha256 = $5",
     )
-    .bind(&manifest.device)
+    .bind(known.chain())
     .bind(manifest.sequence.cast_signed())
     .bind(hash.to_string())
     .bind(manifest.previous.to_string())

@@ -13,10 +13,11 @@ pub(super) async fn write_set_apart(
 ) -> Result<(), StoreError> {
     sqlx::query(
         "INSERT INTO blocks (block_sha256, device, size, received_at, verdict, reason, log_index,
-            receipt) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+            receipt, sequence) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
          ON CONFLICT (block_sha256) DO UPDATE SET device = excluded.device, size = excluded.size,
             received_at = excluded.received_at, verdict = excluded.verdict,
-            reason = excluded.reason, log_index = excluded.log_index, receipt = excluded.receipt",
+            reason = excluded.reason, log_index = excluded.log_index, receipt = excluded.receipt,
+            sequence = excluded.sequence",
     )
     .bind(known.block.to_string())
     .bind(&*known.device)
@@ -26,6 +27,7 @@ pub(super) async fn write_set_apart(
     .bind(&*known.reason)
     .bind(known.log_index.cast_signed())
     .bind(receipt)
+    .bind(known.held().map(u64::cast_signed))
     .execute(&mut **tx)
     .await?;
     Ok(())

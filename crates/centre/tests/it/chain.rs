@@ -161,3 +161,85 @@ async fn a_notice_explains_lost_numbers() {
         .unwrap();
     assert_eq!(overview.cameras_with_gaps, 0);
 }
+
+async fn with_gaps(site: &Site) -> u64 {
+    let who = site.world.reviewer(Clearance::Secret);
+    let overview = site.centre.review().overview(&who, crate::world::now());
+    overview.await.unwrap().cameras_with_gaps
+}
+
+#[tokio::test]
+async fn numbers_in_quarantine_are_not_missing() {
+    let site = Site::new().await;
+    let camera = site.world.camera(CAMERA);
+    let first = camera.seal(&Shot::first());
+    let long_ago = crate::world::now() - time::Duration::days(450);
+    let old = camera.seal(&Shot {
+        captured_at: long_ago,
+        sealed_at: long_ago,
+        ..Shot::after(&first)
+    });
+    let third = camera.seal(&Shot::after(&old));
+    let fourth = camera.seal(&Shot::after(&third));
+    let fifth = camera.seal(&Shot::after(&fourth));
+    site.deliver(CAMERA, &first).await;
+    let receipt = site.deliver(CAMERA, &old).await;
+    assert_eq!(receipt.reason.as_deref(), Some("too-old"));
+    assert_eq!(site.events("evidence.quarantine")[0].details["sequence"], 2);
+    // Another camera's block of that number says nothing of this one's.
+    let other = site.world.camera("camera-18");
+    let foreign = other.seal(&Shot::after(&other.seal(&Shot::first())));
+    let receipt = site.deliver(CAMERA, &foreign).await;
+    assert_eq!(receipt.reason.as_deref(), Some("other-sender"));
+
+    assert_eq!(site.deliver(CAMERA, &third).await.reason, None);
+    let event = site.events("evidence.receive").pop().unwrap();
+    assert!(!event.details.contains_key("missing_from"));
+    assert_eq!((row(&site).await.gaps, with_gaps(&site).await), (vec![], 0));
+    // A number that did not come is missing, and that one only.
+    site.deliver(CAMERA, &fifth).await;
+    let event = site.events("evidence.receive").pop().unwrap();
+    let missing = (&event.details["missing_from"], &event.details["missing_to"]);
+    assert_eq!((missing.0.as_u64(), missing.1.as_u64()), (Some(4), Some(4)));
+    assert_eq!(
+        (row(&site).await.gaps, with_gaps(&site).await),
+        (vec![(4, 4)], 1)
+    );
+    site.deliver(CAMERA, &fourth).await;
+    assert_eq!((row(&site).await.gaps, with_gaps(&site).await), (vec![], 0));
+    // Once its block is destroyed, the number is missing.
+    site.destroy(&old.hash(), "test picture").await.unwrap();
+    assert_eq!(
+        (row(&site).await.gaps, with_gaps(&site).await),
+        (vec![(2, 2)], 1)
+    );
+}
+
+#[tokio::test]
+async fn range_around_numbers_in_quarantine_is_cut() {
+    let site = Site::new().await;
+    let camera = site.world.camera(CAMERA);
+    let mut blocks = vec![camera.seal(&Shot::first())];
+    let long_ago = crate::world::now() - time::Duration::days(450);
+    for number in 2..=9 {
+        let shot = Shot::after(blocks.last().unwrap());
+        let is_old = [2, 4, 8].contains(&number);
+        let shot = match is_old {
+            true => Shot {
+                captured_at: long_ago,
+                sealed_at: long_ago,
+                ..shot
+            },
+            false => shot,
+        };
+        blocks.push(camera.seal(&shot));
+    }
+    for number in [1, 2, 4, 8, 9] {
+        site.deliver(CAMERA, &blocks[number - 1]).await;
+    }
+    let gaps = row(&site).await.gaps;
+    assert_eq!(gaps, [(3, 3), (5, 7)]);
+    let event = site.events("evidence.receive").pop().unwrap();
+    assert_eq!(event.details["missing_from"], 3);
+    assert_eq!(event.details["missing_to"], 7);
+}

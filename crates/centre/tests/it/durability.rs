@@ -53,6 +53,7 @@ pub(crate) const SCHEMA: &[store::Migration] = &[
     version(7),
     version(8),
     version(9),
+    version(10),
 ];
 
 const fn version(version: i64) -> store::Migration {

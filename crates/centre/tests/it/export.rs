@@ -411,3 +411,62 @@ async fn package_of_an_earlier_version_is_refused_and_named() {
     let error = scene.check(&package).unwrap_err();
     assert_eq!(error.code(), "earlier-version");
 }
+
+/// Writes `name` into a package, or removes it, and has the list of files say so.
+fn put(package: &Path, name: &str, bytes: Option<&[u8]>) {
+    let path = package.join("SHA256SUMS");
+    let mut sums = lines(&path);
+    sums.retain(|line| !line.ends_with(&format!(" *{name}")));
+    match bytes {
+        Some(bytes) => {
+            std::fs::write(package.join(name), bytes).unwrap();
+            sums.push(format!("{} *{name}", Sha256Digest::of(bytes)));
+        }
+        None => std::fs::remove_file(package.join(name)).unwrap(),
+    }
+    std::fs::write(path, format!("{}\n", sums.join("\n"))).unwrap();
+}
+
+#[tokio::test]
+async fn package_of_a_replaced_camera_shows_who_began_its_epoch() {
+    let (mut scene, _) = Scene::new().await;
+    let first = scene.export("first", &[]).await;
+    assert_eq!(scene.check(&first).unwrap().epoch, 0);
+    let (one, other) = scene.site.two_people();
+    let desk = scene.site.centre.quarantine();
+    let proposed = desk.propose_replacement(&one, CAMERA, "card swapped");
+    proposed.await.unwrap();
+    desk.confirm_replacement(&other, CAMERA).await.unwrap();
+    let block = scene.site.world.camera(CAMERA).seal(&Shot {
+        plate: "NEW 1".into(),
+        ..Shot::first()
+    });
+    assert_eq!(scene.site.deliver(CAMERA, &block).await.reason, None);
+    scene.id = block.violation();
+    let package = |name: &'static str| scene.export(name, &[]);
+    let good = package("good").await;
+    let report = scene.check(&good).unwrap();
+    assert_eq!((report.epoch, report.sequence), (1, 1));
+    let epoch = std::fs::read_to_string(good.join("epoch.json")).unwrap();
+    assert!(epoch.contains("reviewer-a") && epoch.contains("card swapped"));
+
+    let bad = package("missing").await;
+    put(&bad, "epoch.json", None);
+    scene.sign_again(&bad);
+    assert!(matches!(scene.check(&bad), Err(CheckError::Missing(_))));
+    let bad = package("changed").await;
+    put(
+        &bad,
+        "epoch.json",
+        Some(epoch.replace("swapped", "dropped").as_bytes()),
+    );
+    scene.sign_again(&bad);
+    assert!(matches!(
+        scene.check(&bad),
+        Err(CheckError::NotInLog { .. })
+    ));
+    // The package of the first epoch has nothing to say about a later one.
+    put(&first, "epoch.json", Some(epoch.as_bytes()));
+    scene.sign_again(&first);
+    assert!(scene.check(&first).is_err());
+}

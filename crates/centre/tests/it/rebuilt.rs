@@ -374,6 +374,11 @@ async fn block_whose_event_was_lost_counts_by_its_receipt_once_a_person_accepts_
         let other = centre.review().get(&who, &secret.violation()).await;
         assert!(other.is_err());
     }
+    // Nothing else confirms the receipt: one by a stolen key proves nothing.
+    let reason = pki::crl::RevocationReason::KeyCompromise;
+    site.world.revoke(&site.world.receipts, reason);
+    let centre = open().await.unwrap();
+    assert!(centre.review().get(&who, &id).await.is_err());
 }
 
 #[tokio::test]

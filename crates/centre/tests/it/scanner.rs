@@ -58,7 +58,7 @@ fn serve(mut stream: TcpStream, limit: usize) -> std::io::Result<()> {
     })
 }
 
-async fn site(limit: usize) -> (Site, Arc<AtomicUsize>) {
+pub(crate) async fn site(limit: usize) -> (Site, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let scans = fake_clamd(listener, limit);
@@ -73,7 +73,7 @@ async fn site(limit: usize) -> (Site, Arc<AtomicUsize>) {
     )
 }
 
-fn shot(content: Vec<u8>) -> Shot {
+pub(crate) fn shot(content: Vec<u8>) -> Shot {
     let picture = (
         "front.jpg".into(),
         "image/jpeg".into(),

@@ -119,11 +119,17 @@ impl World {
         let name = subject("centre receipts");
         let next = identity(&self.services, Profile::ServiceSigner, name, None, year());
         let before = std::mem::replace(&mut self.receipts, next);
-        let tbs = &before.chain.leaf().tbs_certificate;
-        let revocation = Revocation {
-            at: now(),
-            reason: RevocationReason::KeyCompromise,
-        };
+        self.revoke(&before, RevocationReason::KeyCompromise);
+    }
+
+    /// Another certificate of the site's services.
+    pub(crate) fn service(&self, profile: Profile, name: &str, validity: Validity) -> Identity {
+        identity(&self.services, profile, subject(name), None, validity)
+    }
+
+    pub(crate) fn revoke(&self, one: &Identity, reason: RevocationReason) {
+        let tbs = &one.chain.leaf().tbs_certificate;
+        let revocation = Revocation { at: now(), reason };
         self.status
             .revoke(
                 IssuerId::of(&tbs.issuer),

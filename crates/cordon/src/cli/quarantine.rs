@@ -7,7 +7,7 @@ use commandline::SiteArgs;
 /// `cordon evidence quarantine …`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Quarantine {
-    /// List the blocks that wait for a decision, oldest first.
+    /// List the blocks in quarantine, oldest first: those that wait for a decision, and those that are kept.
     #[command(after_help = "Example:\n  cordon evidence quarantine list --data /var/lib/cordon")]
     List {
         #[command(flatten)]
@@ -33,6 +33,23 @@ pub(crate) enum Quarantine {
     --reason 'camera was in a flooded tunnel for two years' \\
     --as anna.p12 --as-password-file anna.password BLOCK")]
     Release(Release),
+    /// Propose to close the case of a block: it is no evidence, and its bytes stay in quarantine.
+    ///
+    /// A second person confirms it. The block does not wait any more and does not count against the bounds of the
+    /// quarantine. It can still be released or rejected later.
+    #[command(after_help = "Example:
+  cordon evidence quarantine keep --data /var/lib/cordon --reason 'signer unknown, file 12/2026' \\
+    --as anna.p12 --as-password-file anna.password BLOCK")]
+    Keep {
+        #[command(flatten)]
+        site: SiteArgs,
+        /// SHA-256 of the block, from `list`.
+        #[arg(value_name = "BLOCK")]
+        block: String,
+        /// Why, for the audit log.
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+    },
     /// Propose to destroy a block: it will never be evidence, and its bytes are removed.
     ///
     /// A second person confirms it, and either destroys it after the waiting time
@@ -50,7 +67,7 @@ pub(crate) enum Quarantine {
         #[arg(long, value_name = "TEXT")]
         reason: String,
     },
-    /// Confirm what another person proposed: a release takes effect, a destruction begins to wait.
+    /// Confirm what another person proposed: release or keep take effect, a destruction begins to wait.
     #[command(after_help = "Example:
   cordon evidence quarantine confirm --data /var/lib/cordon \\
     --as ben.p12 --as-password-file ben.password BLOCK")]
@@ -96,8 +113,8 @@ pub(crate) struct Release {
     /// SHA-256 of the block, from `list`.
     #[arg(value_name = "BLOCK")]
     pub(crate) block: String,
-    /// A check to pass over, as `show` names it: captured-after-sealing, certificate-revoked,
-    /// from-the-future, not-scanned, signed-outside-validity, too-old. May be given several times.
+    /// A check to pass over, as `show` names it: above-clearance, captured-after-sealing, certificate-revoked,
+    /// from-the-future, not-scanned, other-sender, signed-outside-validity, too-old. May be given several times.
     #[arg(long = "except", value_name = "CODE")]
     pub(crate) exceptions: Vec<String>,
     /// Why, for the audit log.

@@ -71,9 +71,38 @@ commands with which she uses it. A server's file is a configuration for certbot:
     #[command(after_help = "Example:
   cordon registry readmit --data /var/lib/cordon --device camera-17")]
     Readmit(HolderArgs),
+    /// Close the chain of a camera whose memory was replaced: its numbers begin with 1 again.
+    ///
+    /// One person proposes it with --reason, another confirms it with --confirm. The closed chain stays as it is. Blocks
+    /// that wait in quarantine for `sequence-fork` can be released afterwards.
+    #[command(after_help = "Example:
+  cordon registry replace --data /var/lib/cordon --device camera-17 --reason 'memory card swapped' \\
+    --as anna.p12 --as-password-file anna.password
+  cordon registry replace --data /var/lib/cordon --device camera-17 --confirm \\
+    --as ben.p12 --as-password-file ben.password")]
+    Replace(Replace),
     /// Requests for acts that others approve.
     #[command(subcommand)]
     Request(super::request::RequestCommand),
+}
+
+/// `cordon registry replace`.
+#[derive(Debug, Args)]
+pub(crate) struct Replace {
+    #[command(flatten)]
+    pub(crate) site: SiteArgs,
+    /// Name of the device.
+    #[arg(long)]
+    pub(crate) device: String,
+    /// Why, for the audit log.
+    #[arg(long, value_name = "TEXT", required_unless_present = "confirm")]
+    pub(crate) reason: Option<String>,
+    /// Confirm the proposal of another person.
+    #[arg(long, conflicts_with_all = ["reason", "withdraw"])]
+    pub(crate) confirm: bool,
+    /// Withdraw the proposal.
+    #[arg(long)]
+    pub(crate) withdraw: bool,
 }
 
 /// `cordon registry suspend` and its like.

@@ -65,9 +65,13 @@ fn check_package(args: &Check, json: bool) -> Outcome {
     let now = OffsetDateTime::now_utc();
     let report = check::check(&args.package, &trust, &lists, now)
         .or_hint(format!("{package} is not valid"), HINT)?;
+    let epoch = match report.epoch {
+        0 => String::new(),
+        epoch => format!(" of epoch {epoch}, after a replacement"),
+    };
     let mut text = format!(
         "{package} is valid\n\
-         violation   {} of {}, number {}\n\
+         violation   {} of {}, number {}{epoch}\n\
          captured    {}\n\
          received    {}\n\
          exported    {}\n\

@@ -20,6 +20,11 @@ pub(crate) async fn run(command: Quarantine, json: bool) -> Outcome {
                 reason: args.reason,
             },
         ),
+        Quarantine::Keep {
+            site,
+            block,
+            reason,
+        } => (site, QuarantineOrder::Keep { block, reason }),
         Quarantine::Reject {
             site,
             block,
@@ -38,10 +43,11 @@ pub(crate) async fn run(command: Quarantine, json: bool) -> Outcome {
         Some(done) => {
             let block = value.get("block").unwrap_or(&Value::Null);
             let next = match (done, text(block, "destroy_from")) {
-                ("proposed for release" | "proposed for destruction", _) => {
-                    "\nanother person confirms it with `cordon evidence quarantine confirm`"
-                        .to_owned()
-                }
+                (
+                    "proposed for release" | "proposed to be kept" | "proposed for destruction",
+                    _,
+                ) => "\nanother person confirms it with `cordon evidence quarantine confirm`"
+                    .to_owned(),
                 (_, "") => String::new(),
                 (_, from) => {
                     format!("\n`cordon evidence quarantine destroy` removes it from {from} on")
@@ -71,8 +77,12 @@ fn table(value: &Value) -> String {
 
 fn line(block: &Value) -> String {
     let proposal = block.get("proposal").map(proposal).unwrap_or_default();
+    let kept = match block.get("kept").and_then(Value::as_bool) {
+        Some(true) => " (kept)",
+        _ => "",
+    };
     format!(
-        "{}  {}  {:<16} {:>12} bytes  {}{proposal}",
+        "{}  {}  {:<16} {:>12} bytes  {}{kept}{proposal}",
         text(block, "block_sha256"),
         text(block, "received_at"),
         text(block, "device"),

@@ -7,8 +7,9 @@ use serde_json::json;
 use zeroize::Zeroizing;
 
 use super::{list, text};
-use crate::cli::{HolderArgs, Registry, SiteArgs};
+use crate::cli::{HolderArgs, Registry, Replace, SiteArgs};
 use commandline::{Failure, OrHint as _, Outcome};
+use site::administration::{QuarantineOrder, ReplacementStep};
 use site::config::Config;
 use site::control::{Change, Request, ask};
 
@@ -55,8 +56,39 @@ pub(crate) async fn run(command: Registry, json: bool) -> Outcome {
         Registry::Resume(args) => change(args, Change::Resume, json).await,
         Registry::Retire(args) => change(args, Change::Retire, json).await,
         Registry::Readmit(args) => change(args, Change::Readmit, json).await,
+        Registry::Replace(args) => replace(args, json).await,
         Registry::Request(command) => super::request::run(command, json).await,
     }
+}
+
+async fn replace(args: Replace, json: bool) -> Outcome {
+    let reason = args.reason.unwrap_or_default();
+    let step = match (args.confirm, args.withdraw) {
+        (true, _) => ReplacementStep::Confirm,
+        (false, true) => ReplacementStep::Withdraw { reason },
+        (false, false) => ReplacementStep::Propose { reason },
+    };
+    let device = args.device;
+    let order = QuarantineOrder::Replace { device, step };
+    let value = ask(&args.site, Request::Quarantine(order)).await?;
+    let (device, done) = (text(&value, "device"), text(&value, "done"));
+    let chain = value.get("chain").filter(|chain| !chain.is_null());
+    let next = match chain {
+        Some(chain) => {
+            let number = |name| chain.get(name).and_then(serde_json::Value::as_u64);
+            format!(
+                ": its chain is closed at number {}, and epoch {} begins\n\
+                 release its blocks with `cordon evidence quarantine release`",
+                number("closed_head").unwrap_or_default(),
+                number("epoch").unwrap_or_default(),
+            )
+        }
+        None if !args.withdraw => {
+            "\nanother person confirms it with `cordon registry replace --confirm`".to_owned()
+        }
+        None => String::new(),
+    };
+    super::print(json, &value, &format!("{device} is {done}{next}"))
 }
 
 async fn list_holders(site: &SiteArgs, json: bool) -> Outcome {

@@ -166,3 +166,89 @@ fn a_remembered_head_is_enough_to_go_on() {
     assert_eq!(state.classify(&all[1], &hash(&all[1])), Position::Duplicate);
     assert_eq!(state.classify(&all[0], &hash(&all[0])), Position::Late);
 }
+
+/// Manifests of a camera whose memory was replaced: the times differ.
+fn replaced(count: u64) -> Vec<Manifest> {
+    let mut previous = Sha256Digest::ZERO;
+    (1..=count)
+        .map(|sequence| {
+            let mut m = notice(sequence, previous, &[]);
+            m.captured_at = datetime!(2027-01-01 10:00:00 UTC);
+            previous = hash(&m);
+            m
+        })
+        .collect()
+}
+
+fn chain_of<'a>(manifests: impl IntoIterator<Item = &'a Manifest>) -> ChainState {
+    let mut state = ChainState::new();
+    for manifest in manifests {
+        accept(&mut state, manifest);
+    }
+    state
+}
+
+fn placed(epochs: &[ChainState], manifest: &Manifest) -> (usize, Position) {
+    place(epochs, manifest, &hash(manifest)).unwrap()
+}
+
+#[test]
+fn manifest_has_its_place_in_one_epoch() {
+    let (old, new) = (honest(6), replaced(6));
+    assert_eq!(place(&[], &old[0], &hash(&old[0])), None);
+    let only = [chain_of(&old[..2])];
+    assert_eq!(placed(&only, &old[2]), (0, Position::Next));
+    assert_eq!(placed(&only, &new[0]), (0, Position::Fork { sequence: 1 }));
+
+    // The closed chain lacks 3 and 4; the open one has nothing.
+    let closed = chain_of([&old[0], &old[1], &old[4]]);
+    let begun = [closed.clone(), ChainState::new()];
+    assert_eq!(placed(&begun, &new[0]), (1, Position::Next));
+    assert_eq!(
+        placed(&begun, &new[2]),
+        (1, Position::Gap { from: 1, to: 2 })
+    );
+    assert_eq!(placed(&begun, &old[1]), (0, Position::Duplicate));
+    assert_eq!(placed(&begun, &old[2]), (0, Position::Late));
+    assert_eq!(placed(&begun, &old[3]), (0, Position::Late));
+    assert_eq!(placed(&begun, &old[5]), (0, Position::Next));
+
+    // Both have blocks: a hole of the closed chain takes what contradicts the open one, and nothing else does.
+    let closed = chain_of([&old[0], &old[5]]);
+    let both = [closed, chain_of(&new[..3])];
+    assert_eq!(placed(&both, &old[2]), (0, Position::Late));
+    assert_eq!(placed(&both, &new[2]), (1, Position::Duplicate));
+    assert_eq!(placed(&both, &new[3]), (1, Position::Next));
+    let mut third = notice(6, hash(&new[4]), &[]);
+    assert_eq!(placed(&both, &third), (1, Position::Gap { from: 4, to: 5 }));
+    third = notice(1, Sha256Digest::ZERO, &[]);
+    third.captured_at = datetime!(2028-01-01 10:00:00 UTC);
+    assert_eq!(placed(&both, &third), (1, Position::Fork { sequence: 1 }));
+}
+
+#[test]
+fn number_declared_lost_confirms_its_own_content() {
+    let (old, new) = (honest(4), replaced(4));
+    let dropped = notice(4, hash(&old[2]), &[(2, hash(&old[1]))]);
+    let closed = chain_of([&old[0], &dropped]);
+    let epochs = [closed, ChainState::new()];
+    assert_eq!(placed(&epochs, &old[1]), (0, Position::Late));
+    assert_eq!(placed(&epochs, &old[2]), (0, Position::Late));
+    assert_eq!(
+        placed(&epochs, &new[1]),
+        (1, Position::Gap { from: 1, to: 1 })
+    );
+}
+
+#[test]
+fn chain_names_are_read_back() {
+    for (device, epoch, name) in [
+        ("camera-17", 0, "camera-17"),
+        ("camera-17", 1, "camera-17#1"),
+        ("camera-17", 60, "camera-17#60"),
+    ] {
+        assert_eq!(chain_name(device, epoch), name);
+        assert_eq!(split_chain_name(name), (device, epoch));
+    }
+    assert_eq!(split_chain_name("camera#x"), ("camera#x", 0));
+}

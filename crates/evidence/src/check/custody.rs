@@ -5,7 +5,7 @@ use time::OffsetDateTime;
 use super::error::CheckError;
 use super::log::{Event, Log};
 use crate::digest::Sha256Digest;
-use crate::package::PackageFile;
+use crate::package::{EPOCH, PackageFile};
 use crate::receipt::Receipt;
 
 /// Role of the log in which the centre records.
@@ -20,6 +20,8 @@ pub(super) struct Custody {
     pub(super) logged_at: OffsetDateTime,
     /// When the export was logged.
     pub(super) exported_at: OffsetDateTime,
+    /// Epoch of the camera's chain.
+    pub(super) epoch: u64,
 }
 
 pub(super) fn check(
@@ -40,6 +42,7 @@ pub(super) fn check(
         return Err(CheckError::Mismatch("role of a custody event"));
     }
     check_receipt(first, package, receipt)?;
+    let epoch = epoch(log, first, receipt)?;
     check_chain(log, &violation)?;
     let event = &last.leaf.event;
     let exported = event.action == "evidence.export"
@@ -54,7 +57,35 @@ pub(super) fn check(
     Ok(Custody {
         logged_at: first.leaf.event.at,
         exported_at: event.at,
+        epoch,
     })
+}
+
+/// The epoch of the camera's chain: 0, or one that two people began before the block came.
+fn epoch(log: &Log, first: &Event, receipt: &Receipt) -> Result<u64, CheckError> {
+    let (epoch, begun) = match (number(first, "epoch"), &log.epoch) {
+        (None, None) => return Ok(0),
+        (Some(_), None) => return Err(CheckError::Missing(EPOCH.to_owned())),
+        (None, Some(_)) => return Err(CheckError::Unexpected(EPOCH.to_owned())),
+        (Some(epoch), Some(begun)) => (epoch, begun),
+    };
+    let event = &begun.leaf.event;
+    let proposed_by = text(event, "proposed_by");
+    let holds = begun.index < first.index
+        && begun.leaf.role == ROLE
+        && event.action == "chain.begin-epoch"
+        && event.outcome == "permit"
+        && event.resource == format!("chain/{}", receipt.device)
+        && number(begun, "epoch") == Some(epoch)
+        && event.actor.kind == "user"
+        && proposed_by.is_some_and(|uid| uid != event.actor.id);
+    match holds {
+        true => Ok(epoch),
+        false => Err(CheckError::Custody {
+            index: begun.index,
+            problem: "does not begin the epoch of the camera's chain",
+        }),
+    }
 }
 
 /// The first event is the one that the receipt names, and says the same.
@@ -169,6 +200,75 @@ mod tests {
             size: 100,
             root: Sha256Digest::ZERO,
             events: events.iter().map(event).collect(),
+            epoch: None,
+        }
+    }
+
+    fn begun(index: u64, change: (&str, Value)) -> Event {
+        let mut leaf = json!({
+            "role": ROLE,
+            "event": {
+                "at": "2026-11-22T10:00:00.000Z",
+                "actor": {"kind": "user", "id": "anna"},
+                "action": "chain.begin-epoch",
+                "resource": "chain/camera-17",
+                "outcome": "permit",
+                "details": {"epoch": 1, "proposed_by": "ben"},
+            },
+        });
+        *leaf.pointer_mut(change.0).unwrap() = change.1;
+        Event {
+            index,
+            leaf: serde_json::from_value(leaf).unwrap(),
+        }
+    }
+
+    #[test]
+    fn epoch_needs_an_earlier_event_of_two_people() {
+        let receipt = Receipt {
+            schema: crate::receipt::SCHEMA.into(),
+            block_sha256: Sha256Digest::ZERO,
+            size: 1,
+            device: "camera-17".into(),
+            sequence: Some(1),
+            manifest_sha256: Some(Sha256Digest::ZERO),
+            verdict: crate::receipt::Verdict::Accepted,
+            reason: None,
+            received_at: OffsetDateTime::UNIX_EPOCH,
+            log_origin: "log".into(),
+            log_index: 7,
+            checkpoint: None,
+        };
+        let outcome = |details: Value, begun: Option<Event>| {
+            let mut log = log(&[(7, details)]);
+            log.epoch = begun;
+            let first = log.events.first().unwrap();
+            epoch(&log, first, &receipt)
+        };
+        let same = ("/role", json!(ROLE));
+        assert_eq!(outcome(json!({}), None).unwrap(), 0);
+        let one = || json!({"epoch": 1});
+        assert_eq!(outcome(one(), Some(begun(6, same.clone()))).unwrap(), 1);
+        let missing = outcome(one(), None);
+        assert!(matches!(missing, Err(CheckError::Missing(_))));
+        let surplus = outcome(json!({}), Some(begun(6, same.clone())));
+        assert!(matches!(surplus, Err(CheckError::Unexpected(_))));
+        for (index, change) in [
+            (8, same.clone()),
+            (6, ("/role", json!("camera"))),
+            (6, ("/event/action", json!("chain.propose"))),
+            (6, ("/event/outcome", json!("deny"))),
+            (6, ("/event/resource", json!("chain/camera-18"))),
+            (6, ("/event/details/epoch", json!(2))),
+            (6, ("/event/actor/kind", json!("service"))),
+            (6, ("/event/details/proposed_by", json!("anna"))),
+            (6, ("/event/details", json!({"epoch": 1}))),
+        ] {
+            let refused = outcome(one(), Some(begun(index, change.clone())));
+            assert!(
+                matches!(refused, Err(CheckError::Custody { .. })),
+                "{change:?}"
+            );
         }
     }
 

@@ -10,10 +10,10 @@ use pki::cert::Certificate;
 use super::error::{self, CheckError};
 use crate::digest::{Sha256, Sha256Digest};
 use crate::manifest::Manifest;
-use crate::package::{self, SIGNATURE, SUMS, medium_name};
+use crate::package::{self, EPOCH, SIGNATURE, SUMS, medium_name};
 
-/// Files that every package has, and no others beside `media/` and `crls/`.
-const FILES: [&str; 19] = [
+/// Files that a package has, and no others beside `media/` and `crls/`.
+const FILES: [&str; 20] = [
     "README.md",
     SUMS,
     SIGNATURE,
@@ -28,6 +28,7 @@ const FILES: [&str; 19] = [
     "root.pem",
     "events.jsonl",
     "proofs.json",
+    EPOCH,
     "checkpoint",
     "log.pem",
     "verify_package.py",

@@ -11,7 +11,7 @@ use super::error::{CheckError, malformed};
 use super::folder::Folder;
 use super::trust::TrustFile;
 use crate::digest::Sha256Digest;
-use crate::package::{MAX_EVENTS, ed25519_pem};
+use crate::package::{EPOCH, EpochFile, MAX_EVENTS, ed25519_pem};
 use crate::receipt::Receipt;
 
 /// Signature type byte of Ed25519 (C2SP signed-note).
@@ -27,6 +27,8 @@ pub(super) struct Log {
     pub(super) root: Sha256Digest,
     /// In the order of the log.
     pub(super) events: Vec<Event>,
+    /// The event that began the epoch of the camera's chain.
+    pub(super) epoch: Option<Event>,
 }
 
 /// An event with its index.
@@ -97,22 +99,41 @@ impl Log {
             return Err(malformed("proofs.json", "number of proofs"));
         }
         let mut events: Vec<Event> = Vec::with_capacity(lines.len());
+        let read = |file, line: &[u8], index, hashes: &[Sha256Digest]| {
+            let leaf = hash(&[&[0], line]);
+            if root_of(leaf, index, size, hashes) != Some(root) {
+                return Err(CheckError::NotInLog { index });
+            }
+            let leaf = serde_json::from_slice(line).map_err(|e| malformed(file, e))?;
+            Ok(Event { index, leaf })
+        };
         for (line, proof) in lines.into_iter().zip(&proofs.events) {
             let index = proof.index;
             if events.last().is_some_and(|before| before.index >= index) {
                 return Err(malformed("proofs.json", "indices do not ascend"));
             }
-            let leaf = hash(&[&[0], line]);
-            if root_of(leaf, index, size, &proof.hashes) != Some(root) {
-                return Err(CheckError::NotInLog { index });
-            }
-            let leaf = serde_json::from_slice(line).map_err(|e| malformed("events.jsonl", e))?;
-            events.push(Event { index, leaf });
+            events.push(read("events.jsonl", line, index, &proof.hashes)?);
+        }
+        let mut epoch = None;
+        if folder.has(EPOCH) {
+            let file: EpochFile =
+                serde_json::from_slice(&folder.read(EPOCH)?).map_err(|e| malformed(EPOCH, e))?;
+            epoch = Some(read(
+                EPOCH,
+                file.entry.as_bytes(),
+                file.index,
+                &file.hashes,
+            )?);
         }
         if events.first().map(|e| e.index) != Some(proofs.receipt_index) {
             return Err(malformed("proofs.json", "receipt_index is not the first"));
         }
-        Ok(Self { size, root, events })
+        Ok(Self {
+            size,
+            root,
+            events,
+            epoch,
+        })
     }
 
     /// Holds a receipt's own checkpoint against the package's: of the same key, with the receipt's event,
@@ -254,6 +275,7 @@ mod tests {
             size: 10,
             root,
             events: Vec::new(),
+            epoch: None,
         };
         let check = |note: String| log.check_receipt(&receipt(note), &trust);
         let elsewhere = Sha256Digest::of(b"elsewhere");

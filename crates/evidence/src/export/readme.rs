@@ -54,6 +54,7 @@ The formats are published (`docs/formats.md`), so that a verifier can be written
 - `receipt.json`, `receipt.p7s` the centre's signed receipt
 - `events.jsonl`, `proofs.json`, `checkpoint`, `log.pem` the custody record from the audit log
 - `camera.pem`, `centre.pem`, `root.pem`, `crls/` certificates and revocation lists
+- `epoch.json` if the camera was replaced before: the event by which two people closed its former chain
 - `package.json` what this package is
 - `SHA256SUMS`, `SHA256SUMS.sig` the list of all files, signed by the centre
 ";

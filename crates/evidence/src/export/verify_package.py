@@ -17,7 +17,8 @@ import sys
 import tempfile
 
 TOP = set("""README.md SHA256SUMS SHA256SUMS.sig package.json block.cordon manifest.p7s manifest.json receipt.p7s
-receipt.json camera.pem centre.pem root.pem events.jsonl proofs.json checkpoint log.pem verify_package.py""".split())
+receipt.json camera.pem centre.pem root.pem events.jsonl proofs.json epoch.json checkpoint log.pem
+verify_package.py""".split())
 SKEW = datetime.timedelta(minutes=5)
 WORK = tempfile.TemporaryDirectory()
 
@@ -256,7 +257,14 @@ def check_log(folder, trust):
         need(not events or events[-1][0] < index, "indices do not ascend")
         events.append((index, json.loads(line)))
     need(events[0][0] == proofs["receipt_index"], "receipt_index")
-    return events, size, root
+    begun = None
+    if os.path.lexists(os.path.join(folder, "epoch.json")):
+        begun = json.loads(read(folder, "epoch.json"))
+        hashes = [bytes.fromhex(h) for h in begun["hashes"]]
+        found = root_of(sha256(b"\x00" + begun["entry"].encode()), begun["index"], size, hashes)
+        need(found == root, "event %d is not in the log" % begun["index"])
+        begun = begun["index"], json.loads(begun["entry"])
+    return events, begun, size, root
 
 
 def signing_time(der):
@@ -383,6 +391,21 @@ def check_custody(events, package, receipt):
     return time_of(events[0][1]["event"]["at"]), time_of(event["at"])
 
 
+def check_epoch(events, begun, receipt):
+    """Step 6: two people began the epoch of the camera's chain, before the block came."""
+    epoch = events[0][1]["event"].get("details", {}).get("epoch")
+    need((epoch is None) == (begun is None), "epoch.json")
+    if begun is None:
+        return
+    index, leaf = begun
+    event = leaf["event"]
+    details = event.get("details", {})
+    need(index < events[0][0] and leaf["role"] == "centre" and event["action"] == "chain.begin-epoch"
+         and event["outcome"] == "permit" and event["resource"] == "chain/" + receipt["device"]
+         and details.get("epoch") == epoch and event["actor"]["kind"] == "user"
+         and details.get("proposed_by") not in (None, event["actor"]["id"]), "event %d begins no epoch" % index)
+
+
 def medium_name(number, name):
     return "media/%02d-%s" % (number, "".join(c if re.match("[A-Za-z0-9._-]", c) else "_" for c in name))
 
@@ -394,7 +417,7 @@ def check(folder, trust, extra):
     need(package["schema"] == "cordon.package/2", "package.json: schema")
     roots = pems(read(folder, "root.pem"), "CERTIFICATE")  # step 2
     need([sha256(r).hex() for r in roots] == [trust["root_sha256"]], "root.pem is not the pinned root")
-    events, size, root = check_log(folder, trust)
+    events, begun, size, root = check_log(folder, trust)
     manifest, manifest_bytes, camera, camera_at = signed(folder, "manifest")  # step 4
     receipt, _, signer, receipt_at = signed(folder, "receipt")  # step 5
     received = time_of(receipt["received_at"])
@@ -414,6 +437,7 @@ def check(folder, trust, extra):
         need((file_hash(place), os.path.getsize(place)) == (medium["sha256"], medium["size"]), name)
     need(pems(read(folder, "camera.pem"), "CERTIFICATE")[0] == camera.der, "camera.pem")
     logged, exported = check_custody(events, package, receipt)
+    check_epoch(events, begun, receipt)
     arc, notes = trust["extension_arc"], []
     maker = Certificate(pems(read(folder, "centre.pem"), "CERTIFICATE")[0])
     need(signs_receipts(maker), "the package's signer has another role")

@@ -182,6 +182,7 @@ impl Case {
             root_pem: &root,
             crls_pem: crls,
             log: &self.log,
+            epoch: None,
             purpose: "case 4711, court of example.org",
             now: NOW,
         };

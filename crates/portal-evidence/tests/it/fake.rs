@@ -239,8 +239,10 @@ impl Evidence for Fake {
             last_seen: Some(AT),
             blocks: 9,
             quarantined: 1,
+            epoch: 2,
             head: 12,
             gaps: vec![(3, 3), (5, 6)],
+            missing_before: 7,
             dropped: 2,
             forks: 5,
             set_aside: Some(SetAside {
