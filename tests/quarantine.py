@@ -151,7 +151,7 @@ def run(suite):
         for action, who, why in (
             ("evidence.release", "reviewer-4", "cut off"), ("evidence.reject", "reviewer-3", "test picture"),
         ):
-            (line,) = [line for line in shown.splitlines() if action in line]
+            (line,) = [line for line in shown.splitlines() if action in line and why in line]
             contains(line, who)
             contains(line, why)
         site.verify_audit()

@@ -31,7 +31,7 @@ pub(crate) use history::{Histories, History};
 pub(crate) use record::{Decided, RecordHead, Running, Step};
 
 use crate::clock::millis;
-use crate::intake::quarantine::{End, REPLAYED};
+use crate::reasons::{REPLAYED, SEQUENCE_FORK};
 use record::{Record, received_at};
 
 /// State of a block by the log.
@@ -39,7 +39,7 @@ use record::{Record, received_at};
 pub(crate) enum Verdict {
     Accepted,
     Quarantined,
-    /// Two people closed its case: the bytes stay, and it is no evidence.
+    /// Two people closed its case: the bytes stay, and it does not become evidence.
     Kept,
     Rejected,
 }
@@ -95,8 +95,7 @@ impl Known {
 
     /// The number that its camera signed for it, if it is in quarantine for another reason than its place in the chain.
     pub(crate) fn held(&self) -> Option<u64> {
-        let is_other =
-            matches!(End::of(&self.reason), End::Replacement) || &*self.reason == REPLAYED;
+        let is_other = [SEQUENCE_FORK, REPLAYED].contains(&&*self.reason);
         self.sequence
             .filter(|_| self.verdict != Verdict::Accepted && !is_other)
     }

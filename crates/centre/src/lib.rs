@@ -20,6 +20,7 @@ mod ledger;
 mod metrics;
 mod problem;
 mod quarantine;
+mod reasons;
 mod receipts;
 mod repairs;
 mod review;
@@ -51,7 +52,7 @@ pub use centre_api::{
 };
 pub use device::{Device, DeviceRefused};
 pub use guard::{IndexError, IndexGuard};
-pub use intake::quarantine::{End, QuarantineError, Quarantined, RELEASABLE};
+pub use intake::quarantine::{QuarantineError, Quarantined};
 pub use intake::scan::ScannerAddress;
 pub use intake::{DiskRoom, Intake, Limits, Quota, UploadError};
 pub use keys::{Keys, Signer};
@@ -60,6 +61,7 @@ pub use problem::Problem;
 pub use quarantine::{
     Confirmed, DESTRUCTION_DELAY, Disposal, Proposal, QuarantineDesk, Replaced, Step, Waiting,
 };
+pub use reasons::{End, RELEASABLE};
 pub use review::{
     Export, ExportContext, MediumBytes, MediumStream, ProofError, Prove, Review, ReviewError,
 };

@@ -7,8 +7,8 @@
 //!     │                    │      └─ destroy ─► confirmed ── waiting time, then destroy ─► destroyed
 //!     └──── withdraw ◄─────┴──────────────────────┘
 //! ```
-//! What is proposed is in the audit log only: a start reads it from there, so that nobody with write access to the
-//! index can propose or confirm anything. The access rules decide each step about the block's classification and unit, and
+//! What is proposed is in the audit log only: a start reads it from there, so that write access to the
+//! index is not enough to propose or confirm anything. The access rules decide each step about the block's classification and unit, and
 //! each step is an event before it takes effect.
 
 mod replacement;
@@ -33,7 +33,7 @@ pub use replacement::Replaced;
 
 use crate::intake::Intake;
 use crate::intake::quarantine::{Inside, QuarantineError, Quarantined};
-use crate::ledger::Ledger;
+use crate::ledger::{FollowedLog, Ledger, Verdict};
 use crate::units::Units;
 
 /// Time between the second person's word and the earliest destruction, unless configured: a weekend.
@@ -48,7 +48,7 @@ const PROPOSALS: &str = "\"action\":\"quarantine.";
 pub enum Disposal {
     /// Make it evidence, although these checks fail.
     Release { exceptions: Vec<String> },
-    /// Close its case: the bytes stay, and it is no evidence.
+    /// Close its case: the bytes stay, and it does not become evidence.
     Keep,
     /// Remove its bytes for good.
     Destroy,
@@ -130,7 +130,7 @@ pub struct QuarantineDesk {
 struct Inner {
     intake: Intake,
     access: Arc<dyn PolicyDecisionPoint>,
-    audit: Arc<dyn AuditSink>,
+    audit: Arc<FollowedLog>,
     units: Units,
     delay: Duration,
     /// One step at a time, so that two people do not take the same one.
@@ -147,7 +147,7 @@ impl QuarantineDesk {
     pub(crate) async fn open(
         intake: Intake,
         access: Arc<dyn PolicyDecisionPoint>,
-        audit: Arc<dyn AuditSink>,
+        audit: Arc<FollowedLog>,
         units: Units,
         delay: Duration,
     ) -> Result<Self, QuarantineError> {
@@ -286,7 +286,8 @@ impl QuarantineDesk {
         }
         if proposal.disposal == Disposal::Keep {
             let event = described(event, Kept { proposed_by }, &found);
-            self.inner.intake.keep(&found, event).await?;
+            let intake = &self.inner.intake;
+            intake.close(&found, Verdict::Kept, event).await?;
             self.proposals().remove(block);
             return Ok(Confirmed::Kept(found));
         }
@@ -349,13 +350,14 @@ impl QuarantineDesk {
             confirmed_by: Some(confirmed.uid),
         };
         let event = described(event, rejected, &found).with_reason(&proposal.reason);
-        self.inner.intake.reject(&found, event).await?;
+        let intake = &self.inner.intake;
+        intake.close(&found, Verdict::Rejected, event).await?;
         self.proposals().remove(block);
         Ok(found)
     }
 
     fn ledger(&self) -> &Ledger {
-        self.inner.intake.ledger()
+        &self.inner.audit.ledger
     }
 
     fn proposals(&self) -> MutexGuard<'_, BTreeMap<String, Proposal>> {

@@ -23,7 +23,7 @@ const LATE_EVENT: u64 = 24 * 3600 * 1000;
 /// Why cameras refuse a receipt that the site signed.
 pub(crate) struct Outdated {
     pub(crate) reason: String,
-    /// The signer's key, or an authority's, was in other hands: somebody else may have signed it.
+    /// The signer's key, or an authority's, was in other hands: another person may have signed it.
     pub(crate) is_compromised: bool,
 }
 

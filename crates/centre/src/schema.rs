@@ -190,7 +190,7 @@ DROP TABLE released;
 /// row for each chain, and counts blocks in that of the camera.
 const EPOCHS: Migration = Migration {
     version: 10,
-    // No change of tables: earlier versions would take rows of later epochs for rows of nobody.
+    // No change of tables: earlier versions would take rows of later epochs for rows without a camera.
     sql: "",
 };
 

@@ -94,7 +94,7 @@ events! {
         exceptions: Option<String> = "exceptions",
     }
 
-    /// Two people closed the case of a block in quarantine: its bytes stay, and it is no evidence.
+    /// Two people closed the case of a block in quarantine: its bytes stay, and it does not become evidence.
     Kept = "evidence.keep" on ["block/"] ends [Permit] Review UPDATE with [Permission, SetApart]
     {
         /// User id of the person who proposed it.

@@ -32,7 +32,7 @@ pub(super) struct Around<'a> {
 }
 
 impl Around<'_> {
-    /// Finds the epoch and the position of a manifest, whatever place `block` itself has.
+    /// Finds the epoch and the position of a manifest; the place of `block` itself does not matter.
     pub(super) async fn place(
         &self,
         tx: &mut Tx,

@@ -8,9 +8,10 @@ use time::OffsetDateTime;
 
 use super::error::SettleError;
 use super::index::Settled;
-use super::verify::{Exceptions, RELEASABLE};
+use super::verify::Exceptions;
 use super::{Intake, hash_file};
 use crate::ledger::{Known, Verdict};
+use crate::reasons::RELEASABLE;
 
 impl Intake {
     /// Tells if the block is being settled.

@@ -15,10 +15,11 @@ use time::OffsetDateTime;
 
 use super::neighbourhood::Placement;
 use super::upload::Upload;
-use super::verify::{OTHER_SENDER, Refusal, Refused, Verified};
+use super::verify::{Refusal, Refused, Verified};
 use super::violation;
 use crate::clock::{from_millis, millis};
 use crate::ledger;
+use crate::reasons::OTHER_SENDER;
 use crate::receipts::Receipts;
 use crate::units::Units;
 

@@ -70,9 +70,10 @@ pub(crate) use verify::Verifier;
 
 use crate::device::Device;
 use crate::keys::Keys;
-use crate::ledger::{FollowedLog, Ledger};
+use crate::ledger::FollowedLog;
 use crate::metrics::Metrics;
 use crate::problem::Problem;
+use crate::reasons::OTHER_SENDER;
 use crate::receipts::Receipts;
 use crate::repairs::Repairs;
 use crate::units::Units;
@@ -81,7 +82,7 @@ use error::SettleError;
 use filing::{Filed, Filing, Receipted};
 use index::{Known, Settled, Settlement, Stored};
 use settling::{Fresh, Reserved, UnderWay};
-use verify::{Exceptions, OTHER_SENDER, Refused, Verified};
+use verify::{Exceptions, Refused, Verified};
 
 /// Blocks verified at the same time: the work is hashing and decryption, one per core is best.
 pub(crate) const WORKERS: usize = 2;
@@ -160,10 +161,6 @@ impl Intake {
     /// The threads for whatever of the intake blocks.
     pub(crate) fn pool(&self) -> Pool {
         self.inner.pool.clone()
-    }
-
-    pub(crate) fn ledger(&self) -> &Ledger {
-        &self.inner.audit.ledger
     }
 
     pub(crate) fn limits(&self) -> &Limits {

@@ -26,12 +26,10 @@ use super::index::Placed;
 use super::neighbourhood::Place;
 use super::upload::Upload;
 use super::verify::{Exceptions, Refusal, Refused, Verified};
-use super::{Intake, index};
+use super::{Inner, Intake, index};
 use crate::clock::{from_millis, millis};
 use crate::ledger::{Known, Verdict};
-
-pub(crate) use super::verify::REPLAYED;
-pub use super::verify::{End, RELEASABLE};
+use crate::reasons::RELEASABLE;
 
 /// A block that waits for a person.
 #[derive(Clone, Debug, Serialize)]
@@ -165,25 +163,10 @@ impl Intake {
     ) -> Result<Option<(&'static str, String)>, QuarantineError> {
         let verification = self.verify_again(waiting, Exceptions::default()).await?;
         let refusal = match verification {
-            Ok(verified) => self.contradiction(waiting, &verified).await?,
+            Ok(verified) => contradiction(&self.inner, waiting, &verified).await?,
             Err(refused) => Some(refused.refusal),
         };
         Ok(refusal.map(|r| (r.code(), Report(&r).to_string())))
-    }
-
-    /// The contradiction between a block that passes every other check and its camera's chain.
-    async fn contradiction(
-        &self,
-        waiting: &Quarantined,
-        verified: &Verified,
-    ) -> Result<Option<Refusal>, QuarantineError> {
-        let block = Sha256Digest::from(object(waiting)?.0);
-        let hash = Sha256Digest::of(&verified.manifest_bytes);
-        let (around, manifest) = (self.inner.around(), &verified.manifest);
-        let mut tx = self.inner.sql.read().begin().await?;
-        let placement = around.place(&mut tx, manifest, &hash, &block).await?;
-        tx.rollback().await?;
-        Ok(Placed::of(&placement, manifest).into_contradiction())
     }
 
     /// What is inside a block in quarantine.
@@ -223,7 +206,7 @@ impl Intake {
         })?;
         let verification = self.verify_again(waiting, stated).await?;
         let verified = verification.map_err(|error| refused(&error.refusal))?;
-        match self.contradiction(waiting, &verified).await? {
+        match contradiction(&self.inner, waiting, &verified).await? {
             Some(refusal) => Err(refused(&refusal)),
             None => Ok(verified),
         }
@@ -253,38 +236,20 @@ impl Intake {
         Ok(())
     }
 
-    /// Rejects a block: it will never be evidence, and its bytes go.
+    /// Closes the case of a block, which is no evidence. The bytes of a rejected one go. Those of a kept one stay, and it makes room for
+    /// others of its camera; only two people can do that.
     ///
     /// # Errors
     /// [`QuarantineError`]; then it is where it was.
-    pub(crate) async fn reject(
-        &self,
-        waiting: &Quarantined,
-        event: Event,
-    ) -> Result<(), QuarantineError> {
-        self.close(waiting, Verdict::Rejected, event).await
-    }
-
-    /// Keeps a block: it is no evidence, and its bytes stay. It makes room for others of its camera, which nobody but two people
-    /// can make use of.
-    ///
-    /// # Errors
-    /// [`QuarantineError`]; then it is where it was.
-    pub(crate) async fn keep(
-        &self,
-        waiting: &Quarantined,
-        event: Event,
-    ) -> Result<(), QuarantineError> {
-        self.check_whole(waiting).await?;
-        self.close(waiting, Verdict::Kept, event).await
-    }
-
-    async fn close(
+    pub(crate) async fn close(
         &self,
         waiting: &Quarantined,
         verdict: Verdict,
         event: Event,
     ) -> Result<(), QuarantineError> {
+        if verdict == Verdict::Kept {
+            self.check_whole(waiting).await?;
+        }
         let object = object(waiting)?;
         // The comparison with the log waits until index and log agree again.
         let _reserved = self.reserve(&Sha256Digest::from(object.0)).await;
@@ -538,6 +503,21 @@ impl Intake {
             Err(error) => tracing::warn!(%error, "the quarantine is not counted"),
         }
     }
+}
+
+/// The contradiction between a block that passes every other check and its camera's chain.
+async fn contradiction(
+    inner: &Inner,
+    waiting: &Quarantined,
+    verified: &Verified,
+) -> Result<Option<Refusal>, QuarantineError> {
+    let block = Sha256Digest::from(object(waiting)?.0);
+    let hash = Sha256Digest::of(&verified.manifest_bytes);
+    let (around, manifest) = (inner.around(), &verified.manifest);
+    let mut tx = inner.sql.read().begin().await?;
+    let placement = around.place(&mut tx, manifest, &hash, &block).await?;
+    tx.rollback().await?;
+    Ok(Placed::of(&placement, manifest).into_contradiction())
 }
 
 /// Checks that a file has the hash of a block.

@@ -4,12 +4,13 @@ use evidence::digest::Sha256Digest;
 
 use super::error::SettleError;
 use super::index::{Known, Settled, Stored};
+use super::renew::renewed;
 use super::upload::Outcome;
-use super::verify::OTHER_SENDER;
 use super::{Intake, index};
 use crate::device::Device;
 use crate::ledger;
 use crate::problem::Problem;
+use crate::reasons::OTHER_SENDER;
 
 impl Intake {
     /// What became of a settled upload: which block, the index says; what of the block, the log.
@@ -32,7 +33,7 @@ impl Intake {
         if *known.device != *device.0 {
             return Ok(Some(Outcome::Discarded(OTHER_SENDER.to_owned())));
         }
-        let receipt = self.receipt(&known, device).await?;
+        let receipt = receipt(self, &known, device).await?;
         Ok(Some(receipt.map_or(Outcome::Pending, Outcome::Receipt)))
     }
 
@@ -47,26 +48,8 @@ impl Intake {
         let Some(known) = known.filter(|known| *known.device == *device.0) else {
             return Ok(None);
         };
-        let receipt = self.receipt(&known, device).await;
+        let receipt = receipt(self, &known, device).await;
         receipt.map_err(|e| Problem::internal(&e))
-    }
-
-    /// The receipt of a block as `device` accepts it. One that is missing, or is not the site's, is repaired meanwhile.
-    async fn receipt(
-        &self,
-        known: &ledger::Known,
-        device: &Device,
-    ) -> Result<Option<Vec<u8>>, SettleError> {
-        let inner = &self.inner;
-        match index::receipt(inner.sql.read(), &inner.receipts, known).await? {
-            Stored::Fits(stored) => self.renewed(known, stored, device).await.map(Some),
-            Stored::Missing | Stored::Foreign => {
-                if !self.is_settling(&known.block) {
-                    inner.repairs.note(known.block);
-                }
-                Ok(None)
-            }
-        }
     }
 
     pub(super) async fn has_receipt(&self, settled: &Settled) -> Result<bool, SettleError> {
@@ -77,6 +60,24 @@ impl Intake {
                 Ok(matches!(stored, Stored::Fits(_)))
             }
             None => Ok(false),
+        }
+    }
+}
+
+/// The receipt of a block as `device` accepts it. One that is missing, or is not the site's, is repaired meanwhile.
+async fn receipt(
+    intake: &Intake,
+    known: &ledger::Known,
+    device: &Device,
+) -> Result<Option<Vec<u8>>, SettleError> {
+    let inner = &intake.inner;
+    match index::receipt(inner.sql.read(), &inner.receipts, known).await? {
+        Stored::Fits(stored) => renewed(intake, known, stored, device).await.map(Some),
+        Stored::Missing | Stored::Foreign => {
+            if !intake.is_settling(&known.block) {
+                inner.repairs.note(known.block);
+            }
+            Ok(None)
         }
     }
 }

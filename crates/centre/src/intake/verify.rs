@@ -14,15 +14,10 @@ use pki::path::{Identity, PathError, Purpose, TrustStore};
 use time::OffsetDateTime;
 
 use crate::keys::Keys;
+use crate::reasons::{OTHER_SENDER, RELEASABLE, REPLAYED, SEQUENCE_FORK};
 
 use super::scan::{Scan, ScanError, ScanResult, ScannerAddress};
 
-/// Code of [`Refusal::Fork`].
-const SEQUENCE_FORK: &str = "sequence-fork";
-/// Code of [`Refusal::Replay`].
-pub(crate) const REPLAYED: &str = "replayed";
-/// Code of [`Refusal::OtherSender`].
-pub(super) const OTHER_SENDER: &str = "other-sender";
 /// Distance by which a camera's clock may be ahead of ours.
 const MAX_AHEAD: Duration = Duration::from_secs(5 * 60);
 /// Age that a violation may have when it arrives: a camera that was cut off for half a year is still
@@ -115,43 +110,6 @@ impl Refused {
         Self {
             refusal,
             number: is_signed.then_some(number),
-        }
-    }
-}
-
-/// Refusals that two people may pass over when they release a block from quarantine. None of them puts in doubt who sealed the
-/// block, or what. A camera that claims more than its clearance raises the demands on readers, and nobody's rights.
-pub const RELEASABLE: [&str; 8] = [
-    "above-clearance",
-    "captured-after-sealing",
-    "certificate-revoked",
-    "from-the-future",
-    "not-scanned",
-    OTHER_SENDER,
-    "signed-outside-validity",
-    "too-old",
-];
-
-/// How a block leaves the quarantine without being destroyed. Whatever its reason was, it can be released once it passes every
-/// check, for instance after an authority was added.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// Two people release it in spite of the reason.
-    Release,
-    /// Two people close the chain of its camera, which was replaced, and release it.
-    Replacement,
-    /// Nobody can make it evidence. Two people close its case, and its bytes stay.
-    Keep,
-}
-
-impl End {
-    /// The end of blocks with this reason.
-    #[must_use]
-    pub fn of(reason: &str) -> Self {
-        match reason {
-            SEQUENCE_FORK => Self::Replacement,
-            code if RELEASABLE.contains(&code) => Self::Release,
-            _ => Self::Keep,
         }
     }
 }

@@ -33,7 +33,7 @@ pub(crate) enum Quarantine {
     --reason 'camera was in a flooded tunnel for two years' \\
     --as anna.p12 --as-password-file anna.password BLOCK")]
     Release(Release),
-    /// Propose to close the case of a block: it is no evidence, and its bytes stay in quarantine.
+    /// Propose to close the case of a block: it does not become evidence, and its bytes stay in quarantine.
     ///
     /// A second person confirms it. The block does not wait any more and does not count against the bounds of the
     /// quarantine. It can still be released or rejected later.
