@@ -9,10 +9,10 @@ from tests import counts, imports, prose
 from tests.harness import ROOT, equal, run as run_command
 
 # Crates outside of the layers: for programs, and those that look at everything.
-# The accelerator's interface, models and driver: without clocks, and they use nothing else.
-ACCELERATOR = {"accel-abi", "accel-model", "accel-device", "accel-driver"}
+# The accelerator's interface and driver: without clocks, and they use nothing else.
+ACCELERATOR = {"accel-abi", "accel-driver"}
 # The device in simulation: a board takes its place, and what is shipped knows nothing of it.
-SIMULATION = {"accel-model", "accel-device", "accel-simulation"}
+SIMULATION = {"accel-simulation"}
 OUTSIDE = {"commandline", "scene", "lab", "fuzz", "ibc-provider", "provider-abi", "accel-provider"} | SIMULATION
 # What tests of several crates share, with the services that it is for: no crate uses it in what it ships.
 FOR_TESTS = {"testkit": set(), "portal-testkit": {"portal"}}
@@ -89,6 +89,18 @@ def unused():
     return found
 
 
+def device_uses(crates):
+    """What the sources of the simulated device and its cores name of others: crates that know a driver, the rest of their own."""
+    source = ROOT / "crates" / "accel-simulation" / "src"
+    others = "|".join(sorted(name.replace("-", "_") for name in crates["accel-simulation"] - {"accel-abi", "ibc"}))
+    found = set()
+    for kind, own in (("cores", "cores"), ("device", "cores|device")):
+        for file in [source / f"{kind}.rs", *(source / kind).glob("*.rs")]:
+            text = re.sub(r"//.*", "", file.read_text())
+            found.update(re.findall(rf"\b(?:{others})\b::|\bcrate::(?!(?:{own})\b)\w+|super::super", text))
+    return found
+
+
 def tracked(*patterns):
     return [ROOT / name for name in run_command("git", "ls-files", *patterns, cwd=ROOT).stdout.splitlines()]
 
@@ -121,11 +133,12 @@ def run(suite):
         for name, tested in FOR_TESTS.items():
             equal(crates[name] & (services | programs | OUTSIDE), tested, f"what {name} uses")
         for name in ACCELERATOR:
-            equal(crates[name] - ACCELERATOR - {"ibc"}, set(), f"what {name} uses")
+            equal(crates[name] - ACCELERATOR, set(), f"what {name} uses")
         equal(crates["accel-engine"], {"accel-abi", "accel-driver", "offload-policy"}, "what accel-engine uses")
         equal(crates["accel-transport"], {"accel-abi", "accel-driver", "accel-engine", "sys"}, "what accel-transport uses")
-        # A board takes the device's place: the driver must not know it.
+        # A board takes the device's place: the driver must not know it, nor the device the driver.
         equal(crates["accel-driver"], {"accel-abi"}, "what accel-driver uses")
+        equal(device_uses(crates), set(), "what cores and device use of other code")
 
     with suite.case("the product uses neither the laboratory nor the research cipher nor a simulated device"):
         def reaches(program):
@@ -149,7 +162,7 @@ def run(suite):
 
     with suite.case("lints keep clocks, sockets and threads out of the cores"):
         common = (ROOT / "clippy.toml").read_text()
-        for name in sorted(cores | ACCELERATOR):
+        for name in sorted(cores | ACCELERATOR | SIMULATION):
             own = (ROOT / "crates" / name / "clippy.toml").read_text()
             assert own.startswith(common), f"crates/{name}/clippy.toml does not begin with the common part"
             for path in ("std::time::Instant::now", "time::OffsetDateTime::now_utc", "std::thread::sleep", "std::net::UdpSocket::bind"):

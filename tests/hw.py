@@ -44,7 +44,7 @@ def simulation_holds(results):
 
 def cosimulation_holds(results):
     """All tests of the simulated cores passed: those that the source has now."""
-    sources = (ROOT / "crates" / "accel-model" / "tests" / "it").glob("*.rs")
+    sources = (ROOT / "crates" / "accel-simulation" / "tests" / "it" / "cores").glob("*.rs")
     listed = [test for source in sources for test in re.findall(r"^fn (rtl_\w+)", source.read_text(), re.M)]
     assert sorted(results["passed"]) == sorted(listed), results
 
@@ -113,5 +113,5 @@ def run(suite):
         return
     with suite.case("simulation of all variants: vectors, alarms, rates, zeroisation"):
         simulation_holds(script("bench", limit=500))
-    with suite.case("simulation of all cores behind their buses, by the tests of accel-model"):
+    with suite.case("simulation of all cores behind their buses, by the tests of accel-simulation"):
         cosimulation_holds(script("cosim", limit=1500))

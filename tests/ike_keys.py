@@ -399,7 +399,7 @@ def asking(suite, lab):
             good = trust("required", url)
             for top, reason in [
                 (trust("off", url), '`ocsp_responder` needs ocsp = "if-given" or "required"'),
-                (trust("required", "https://ocsp.example.org/"), "it is no http:// address"),
+                (trust("required", "https://ocsp.example.org/"), "URL scheme must be http"),
                 (trust("required", "ocsp.example.org"), "`ocsp_responder` of [trust]: ocsp.example.org"),
                 (trust("required", *[url] * 5), "`ocsp_responder` names more than 4"),
                 (good.replace(f'"{url}"', "8098"), "an address in quotation marks, or a list of them"),

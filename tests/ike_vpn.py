@@ -487,7 +487,7 @@ def fetched_lists(suite, lab):
             both, ours, theirs = pair(lab, one, two, trust, lists)
             stack.enter_context(both)
             theirs.says("WARN", "negotiation of", "no current revocation list of CN=CA")
-            theirs.says("WARN", "a revocation list is not to be had")
+            theirs.says("WARN", "cannot fetch a revocation list")
             server = Process(command, lab.suite.folder / "http.log")
             stack.callback(server.kill)
             ours.up(seconds=40)

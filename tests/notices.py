@@ -223,7 +223,7 @@ def run(suite):
             site.config.write_text(plain + text)
             contains(cordon("config", "check", site.config, code=2).stderr, said)
         site.config.write_text(plain + relay.settings().replace(str(relay.authority), str(relay.config)))
-        contains(cordon("up", *site.arguments(), "--log", "off", code=1).stderr, "there is no certificate in it")
+        contains(cordon("up", *site.arguments(), "--log", "off", code=1).stderr, "it has no certificate")
         for wrong in ("[::1:25", "localhost:25:30", "a b:25", " 127.0.0.1:25", "127.0.0.1:+25"):
             site.config.write_text(plain + relay.settings().replace(f"127.0.0.1:{relay.port}", wrong))
             contains(cordon("config", "check", site.config, code=2).stderr, "mail.relay")

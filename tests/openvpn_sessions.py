@@ -384,7 +384,7 @@ def careless(lab):
             (["--dev", "tap", "--bridge-gateway", "10.9.0.1", *bridge[2:]], "10.9.0.1 is no host of the network 10.8.0.0/24"),
             (["--transport", "sctp"], "choose udp or tcp"),
             (["--dev", "tup"], "choose tun (IP packets) or tap"),
-            (["--device", "../../camera"], "is no name of a device"),
+            (["--device", "../../camera"], "is not a device name"),
             (["--csr", "x.csr"], "--pkcs11-id"),
             (["--csr", "missing.csr", "--pkcs11-provider", SOFTHSM, "--pkcs11-id", "a/b/1/c/01"], "missing.csr"),
             (["--csr", "x", "--pkcs11-provider", SOFTHSM, "--pkcs11-id", "pkcs11:id=%01;pin-value=1"], "a PIN is a secret"),

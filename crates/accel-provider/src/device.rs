@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use accel_abi::register::capabilities;
 use accel_driver::Config;
 use accel_engine::Accelerator;
-use accel_model::{AesCore, Core, CoreError, Cores, HmacCore, MontCore, Verilated};
+use accel_simulation::cores::{AesCore, Core, CoreError, Cores, HmacCore, MontCore, Verilated};
 use accel_simulation::{BusError, MODEL_CONFIG, ModelBus};
 use offload_policy::{Device, DeviceError, Operation, Quarantine, Request};
 use zeroize::Zeroizing;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use accel_device::{Dma, DmaFault};
+use crate::device::{Dma, DmaFault};
 use sys::shared::Mapping;
 
 /// The part of a mapping that is registered with the device.

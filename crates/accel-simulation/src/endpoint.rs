@@ -1,7 +1,7 @@
 //! A device behind a register window.
 
+use crate::device::{Device, Dma};
 use accel_abi::window::QUEUE_LENGTH;
-use accel_device::{Device, Dma};
 use accel_transport::Words;
 
 use crate::window::DeviceWindow;

@@ -1,8 +1,8 @@
 //! A device that does not do what it should, to see what its drivers make of it.
 
+use crate::device::{Dma, DmaFault};
 use accel_abi::descriptor::{self, Completion};
 use accel_abi::{Descriptor, Mode, Operation, Status};
-use accel_device::{Dma, DmaFault};
 
 /// The way in which a device behaves, from one request to the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -114,11 +114,17 @@ impl<D: Dma> Faulty<D> {
             }
             Conduct::WrongEcho => completion.echo ^= 1,
             Conduct::WrongOutcome => completion.status = Some(Status(77)),
-            Conduct::Late => std::thread::sleep(std::time::Duration::from_secs(6)),
+            Conduct::Late => late(),
             _ => {}
         }
         self.dma.write(address, &completion.status_and_echo())
     }
+}
+
+/// Waits longer than a driver does for a completion.
+#[expect(clippy::disallowed_methods, reason = "a device that is late waits")]
+fn late() {
+    std::thread::sleep(std::time::Duration::from_secs(6));
 }
 
 impl<D: Dma> Dma for Faulty<D> {

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use crate::cores::{AesCore, Cores, Engine, HmacCore};
+use crate::device::{Device, Memory, Region};
 use accel_abi::Register;
-use accel_device::{Device, Memory, Region};
 use accel_driver::{Completion, Config, ShotConfig, Transport};
 use accel_engine::{Accelerator, Bus};
-use accel_model::{AesCore, Cores, Engine, HmacCore};
 
 /// Device address of the memory.
 const BASE: u64 = 0x8000_0000;
@@ -101,6 +101,10 @@ impl Transport for ModelBus {
         self.device.read(register)
     }
 
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "it measures how long the models compute"
+    )]
     fn write_register(&mut self, register: Register, value: u32) {
         self.accesses += 1;
         self.device.write(register, value);

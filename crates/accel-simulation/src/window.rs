@@ -1,9 +1,9 @@
 //! The device's end of a register window.
 
+use crate::device::Device;
 use accel_abi::Register;
 use accel_abi::register::{Access, REGISTERS};
 use accel_abi::window::{MIRROR, POSTED, QUEUE_LENGTH, TAKEN, entry};
-use accel_device::Device;
 use accel_transport::Words;
 
 /// The device's end.

@@ -204,7 +204,7 @@ fn tls(host: &str, authorities: &Path) -> Outcome<Tls> {
         roots.add(certificate).or_hint(what(), hint)?;
     }
     if roots.is_empty() {
-        let error = anyhow::anyhow!("{}: there is no certificate in it", what());
+        let error = anyhow::anyhow!("{}: it has no certificate", what());
         return Err(Failure::new(error, hint));
     }
     let name = ServerName::try_from(host.to_owned());

@@ -200,7 +200,7 @@ impl<S: Source> Notices<S> {
                 None => {
                     let file = path.display();
                     tracing::error!(
-                        "{file} is no queue of notices: notices of the last 48 hours are sent again"
+                        "{file} is not a queue of notices: notices of the last 48 hours are sent again"
                     );
                     self.metrics.queue_lost.inc();
                     // The record of sent notices is lost. A second mail is better than none, for changes that may still matter.

@@ -254,7 +254,7 @@ impl Session {
     }
 
     async fn answer(&mut self) -> Result<Answer, Fault> {
-        let malformed = || Fault::new("the relay sent what is no answer of SMTP");
+        let malformed = || Fault::new("the relay sent an answer that is not SMTP");
         let (mut first, mut lines) = (None, Vec::new());
         while lines.len() < LINES {
             let line = self.line().await?;

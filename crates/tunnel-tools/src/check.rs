@@ -35,7 +35,7 @@ pub(super) fn refuse_errors(path: &Path, found: &[Finding]) -> Outcome {
                 path.display(),
                 found.len()
             ),
-            "correct what the lines above name; warnings alone are no failure",
+            "correct what the lines above name; warnings alone do not fail",
         )),
     }
 }

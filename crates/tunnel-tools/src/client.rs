@@ -137,7 +137,7 @@ pub(crate) async fn tell(target: &VpnSocket, request: Request, json: bool) -> Ou
             field(&value, "ike_sas"),
             field(&value, "children")
         ),
-        Request::Reauth { .. } => "authenticating anew; see `cordon vpn status`".to_owned(),
+        Request::Reauth { .. } => "reauthenticating; see `cordon vpn status`".to_owned(),
         Request::Down { name: None } => "the daemon ends".to_owned(),
         Request::Down { .. } => format!("closing {} IKE SAs", field(&value, "closing")),
         _ => "done".to_owned(),

@@ -82,7 +82,7 @@ pub(super) fn follow(
                         pause(every, tag.is_some())
                     }
                     Err(error) => {
-                        tracing::warn!(%url, "a revocation list is not to be had: {}", Report(&*error));
+                        tracing::warn!(%url, "cannot fetch a revocation list: {}", Report(&*error));
                         pause(every, tag.is_some()).min(SOON)
                     }
                 };

@@ -114,7 +114,7 @@ async fn read_frame<H: DeserializeOwned>(
 /// That it is not what was started by the daemon, or cannot give up what it has.
 pub(crate) fn run() -> Outcome {
     let what = "the process that fetches by HTTP";
-    let hint = "it is not for people to start";
+    let hint = "`cordon vpn up` starts it by itself";
     let give_up = || -> anyhow::Result<Pair> {
         let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
         privileges::forbid_dumps()?;
@@ -285,7 +285,7 @@ impl Fetcher {
             *connection = Some(Connection::start()?);
         }
         let Some(connection) = connection.as_mut() else {
-            anyhow::bail!("there is no process that fetches");
+            anyhow::bail!("the process that fetches is not running");
         };
         let id = connection.next;
         connection.next = connection.next.wrapping_add(1);

@@ -15,7 +15,7 @@ use tokio_util::task::AbortOnDropHandle;
 /// Host and port that are asked, and the address as it was written.
 fn target(url: &str) -> anyhow::Result<(String, Uri)> {
     let uri: Uri = url.parse()?;
-    anyhow::ensure!(uri.scheme_str() == Some("http"), "it is no http:// address");
+    anyhow::ensure!(uri.scheme_str() == Some("http"), "URL scheme must be http");
     let authority = uri.authority().context("it names no host")?;
     let port = authority.port_u16().unwrap_or(80);
     let host = authority.host();

@@ -64,7 +64,7 @@ pub fn run(command: Vpn, control: Control, json: bool) -> Outcome {
 fn signer() -> Outcome {
     keyhost::run().or_hint(
         "the process with the private keys",
-        "it is not for people to start",
+        "`cordon vpn up` starts it by itself",
     )
 }
 

@@ -303,7 +303,7 @@ pub(crate) fn export_keys(config: &Path, output: &Path) -> Outcome {
         .mode(0o600)
         .open(output)
         .or_hint(what(), "name a file that does not exist yet")?;
-    tracing::warn!("whoever has this file reads everything that the tunnel carries");
+    tracing::warn!("anyone with this file can read everything that the tunnel carries");
     file.write_all(lines.as_bytes())
         .or_hint(what(), "make room on the disk")
 }

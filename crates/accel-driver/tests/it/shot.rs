@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use accel_abi::register::{capabilities, shot};
 use accel_abi::{Algorithm, Mode, Register, SHOT_MAX, Status};
-use accel_device::{Device, Memory};
 use accel_driver::{
     Failure, Message, Request, RequestError, ShotConfig, SingleShot, SubmitError, Transport,
 };
+use accel_simulation::device::{Device, Memory};
 
 use crate::simulation::{KEYS, Planned, at, key, plan, reference};
 use crate::world::{Life, Random, engine};

@@ -7,7 +7,7 @@ use accel_driver::{
     Completed, Completion, Config, Driver, Message, Request, RequestError, Statistics, SubmitError,
     Timestamp,
 };
-use accel_model::{Engine, Job};
+use accel_simulation::cores::{Engine, Job};
 
 use crate::world::{Faults, Random, World, engine};
 

@@ -3,9 +3,9 @@
 use accel_abi::descriptor::{self, Completion};
 use accel_abi::register::control;
 use accel_abi::{Descriptor, Operation, Register, Segment};
-use accel_device::{Device, Memory, Region};
 use accel_driver::Transport;
-use accel_model::{AesCore, Check, Cores, Engine, HmacCore, IbcCore, MontCore};
+use accel_simulation::cores::{AesCore, Check, Cores, Engine, HmacCore, IbcCore, MontCore};
+use accel_simulation::device::{Device, Memory, Region};
 
 /// Device address of the first byte of memory; what is registered begins one margin later.
 pub(crate) const BASE: u64 = 0x8000_0000;

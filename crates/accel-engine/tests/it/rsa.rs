@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use accel_engine::Accelerator;
-use accel_model::{Cores, MontCore};
+use accel_simulation::cores::{Cores, MontCore};
 use accel_simulation::{MODEL_CONFIG, ModelBus};
 use offload_policy::{
     MessageError, Operation, Policy, RsaKey, RsaNumbers, RsaPadding, Selection, Settings,

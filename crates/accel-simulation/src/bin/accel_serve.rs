@@ -9,6 +9,7 @@
 //! `scripts/hw cores` simulates them. `--conduct` names a file with the way in which the device is
 //! to behave, looked at before each request; `--counts` one that is kept up to date.
 #![forbid(unsafe_code)]
+#![expect(clippy::disallowed_methods, reason = "a program waits")]
 
 use std::fs::File;
 use std::io;
@@ -18,8 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use accel_abi::register::PAGE;
-use accel_device::Device;
-use accel_model::{AesCore, Core, Cores, Engine, HmacCore, MontCore, Verilated};
+use accel_simulation::cores::{AesCore, Core, Cores, Engine, HmacCore, MontCore, Verilated};
+use accel_simulation::device::Device;
 use accel_simulation::{Conduct, Endpoint, Faulty, MappedDma};
 use accel_transport::ivshmem::{Listener, Peer, Woken};
 use sys::shared::Mapping;

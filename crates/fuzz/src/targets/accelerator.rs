@@ -2,8 +2,8 @@
 
 use accel_abi::register::control;
 use accel_abi::{Register, Segment, crc32, descriptor};
-use accel_device::{Device, Memory, Region};
-use accel_model::{AesCore, Check, Cores, Engine, HmacCore, IbcCore, MontCore};
+use accel_simulation::cores::{AesCore, Check, Cores, Engine, HmacCore, IbcCore, MontCore};
+use accel_simulation::device::{Device, Memory, Region};
 
 const LENGTH: usize = 0x2000;
 const SHARED: std::ops::Range<usize> = 0x800..0x1800;

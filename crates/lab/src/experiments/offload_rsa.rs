@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use accel_driver::Config;
 use accel_engine::Accelerator;
-use accel_model::{Cores, MontCore};
+use accel_simulation::cores::{Cores, MontCore};
 use accel_simulation::{MODEL_CONFIG, ModelBus};
 use aws_lc_rs::encoding::AsDer as _;
 use aws_lc_rs::rsa::{KeyPair, KeySize};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use accel_engine::Accelerator;
-use accel_model::{Cores, MontCore};
+use accel_simulation::cores::{Cores, MontCore};
 use accel_simulation::{MODEL_CONFIG, ModelBus};
 use offload_policy::{Device, DeviceError, Operation, Policy, Request, Selection, Settings};
 use pki::key::{KeyAlgorithm, PrivateKey, verify};

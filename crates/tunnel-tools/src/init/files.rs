@@ -89,7 +89,7 @@ impl Files {
         };
         let metadata = file.metadata().or_hint(what(), "check its rights")?;
         if !metadata.is_file() {
-            let error = anyhow::anyhow!("{} is no file", path.display());
+            let error = anyhow::anyhow!("{} is not a file", path.display());
             return Err(Failure::new(error, "name another folder"));
         }
         if !is_ours(&metadata, forbidden) {
@@ -128,7 +128,7 @@ impl Files {
                 )?,
             };
             if !metadata.is_dir() {
-                return Err(foreign(at, "is no folder"));
+                return Err(foreign(at, "is not a folder"));
             }
             if !is_ours(&metadata, WRITE_OF_OTHERS) {
                 return Err(foreign(

@@ -58,7 +58,7 @@ pub(super) fn unknown_names(names: &[String], is_here: bool) -> Vec<String> {
             "name    {name} has no address yet: telephones and strongSwan look it up"
         )),
         Ok(mut found) if is_here && !found.clone().any(|at| is_own(at.ip())) => Some(format!(
-            "name    {name} is {}, which is no address of this host: right only behind address translation",
+            "name    {name} is {}, which is not an address of this host: right only behind address translation",
             found.next()?.ip()
         )),
         Ok(_) => None,

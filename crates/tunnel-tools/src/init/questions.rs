@@ -121,7 +121,7 @@ impl Questions {
         }
         if self.is_silent {
             return Err(Failure::usage(
-                "nobody is there to confirm",
+                "there is no terminal to confirm on",
                 "say --yes, or --dry-run",
             ));
         }
@@ -136,7 +136,7 @@ impl Questions {
 /// Asks on standard error: standard output is the result.
 fn prompt(text: &str) -> Outcome<String> {
     use std::io::Read as _;
-    const HINT: &str = "use the options and --yes where nobody can answer";
+    const HINT: &str = "use the options and --yes without a terminal";
     eprint!("{text}");
     std::io::stderr().flush().or_hint("cannot ask", HINT)?;
     let mut answer = String::new();

@@ -145,7 +145,7 @@ pub(super) fn unfit_url(given: &str, url: &str) -> Outcome {
     let example = "use http://HOST/crl, as of `[registry] crl_urls` of the site; lists are signed";
     if given.contains(['?', '#']) {
         return Err(Failure::usage(
-            format!("--crl-url {given:?} is no place to which names of lists could be added"),
+            format!("--crl-url {given:?} is not a URL prefix for names of lists"),
             example,
         ));
     }
@@ -160,7 +160,7 @@ pub(super) fn unfit_secret(secret: &[u8], file: &Path) -> Outcome {
         true => Ok(()),
         false => Err(other_form(
             file,
-            "is no secret of 64 hexadecimal digits, as this command makes them",
+            "is not a secret of 64 hexadecimal digits, as this command makes them",
         )),
     }
 }
@@ -170,7 +170,7 @@ pub(super) fn unfit_identity(pem: &[u8], file: &Path) -> Outcome {
     let text = std::str::from_utf8(pem).unwrap_or_default();
     match text.contains("PRIVATE KEY-----") && CertificateChain::from_pem(text).is_ok() {
         true => Ok(()),
-        false => Err(other_form(file, "is no key with its certificates")),
+        false => Err(other_form(file, "is not a key with its certificates")),
     }
 }
 

@@ -68,7 +68,7 @@ impl Task<'_> {
         if !self.ask.may_go_on(&lines)? {
             return Err(Failure::new(
                 anyhow::anyhow!("nothing was done"),
-                "answer y to go on",
+                "answer y to continue",
             ));
         }
         let reserved = self.files.reserve()?;

@@ -32,7 +32,7 @@ pub struct VerifyKey {
 pub(crate) fn run(args: &VerifyKey) -> Outcome {
     let read = |file: &Path, most| {
         secret_file::read_public(file, most).map_err(|what| {
-            let hint = "nobody gets in without this file: `cordon vpn openvpn-guard` writes it";
+            let hint = "no device connects without this file: `cordon vpn openvpn-guard` writes it";
             Failure::new(anyhow::anyhow!(what), hint)
         })
     };

@@ -227,7 +227,7 @@ fn check_devices(names: &[String]) -> Outcome {
         let good = !name.is_empty() && name.len() <= MAX_NAME_LEN && !name.starts_with('-');
         if !good || !name.bytes().all(plain) {
             return Err(Failure::usage(
-                format!("--device {name:?} is no name of a device"),
+                format!("--device {name:?} is not a device name"),
                 "use lower-case letters, digits and hyphens, such as camera-17",
             ));
         }
@@ -281,7 +281,7 @@ fn new_settings(args: &Profile, server: &str) -> Outcome<Settings> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':');
     if server.is_empty() || server.starts_with('-') || !server.chars().all(plain) {
         return Err(Failure::usage(
-            format!("--server {server:?} is no host name or address"),
+            format!("--server {server:?} is not a host name or address"),
             "use for instance vpn.example.org",
         ));
     }
@@ -317,7 +317,7 @@ fn verifier(path: &Path) -> Outcome<PathBuf> {
         true => Ok(path.to_owned()),
         false => Err(Failure::usage(
             format!(
-                "--verifier {:?} is no plain absolute path",
+                "--verifier {:?} is not a plain absolute path",
                 path.display().to_string()
             ),
             "use for instance /usr/bin/cordon",

@@ -84,7 +84,7 @@ impl DeviceTrust {
 
 /// Trust in the authorities of a file.
 pub(super) fn trust_in(authorities: &str) -> Outcome<TrustStore> {
-    let hint = "write it anew with `cordon vpn openvpn-profile`";
+    let hint = "write it again with `cordon vpn openvpn-profile`";
     let chain = CertificateChain::from_pem(authorities).or_hint("unusable authorities", hint)?;
     let (roots, others): (Vec<_>, Vec<_>) = chain
         .certificates()
@@ -101,7 +101,7 @@ pub(super) fn take_lists(
     now: OffsetDateTime,
 ) -> Outcome<Vec<VerifiedCrl>> {
     let mut taken = Vec::new();
-    let hint = "write them anew with `cordon vpn openvpn-crl`";
+    let hint = "write them again with `cordon vpn openvpn-crl`";
     if lists.matches(CRL_END).count() > MAX_LISTS {
         let error = anyhow::anyhow!("there are more than {MAX_LISTS} revocation lists");
         return Err(Failure::new(error, hint));

@@ -91,7 +91,7 @@ impl Reserved {
     }
 }
 
-const TAKEN: &str = "somebody has put a file there meanwhile";
+const TAKEN: &str = "another process created a file there meanwhile";
 
 impl Drop for Reserved {
     fn drop(&mut self) {

@@ -139,7 +139,7 @@ pub(super) fn follow(base: &str, every: Duration) -> (mpsc::Receiver<String>, Ab
             match step(&fetcher, &base, &mut known).await {
                 Ok(lists) => {
                     if std::mem::take(&mut silent) {
-                        tracing::info!(%base, "revocation lists are to be had again");
+                        tracing::info!(%base, "fetched revocation lists again");
                     }
                     if let Some(lists) = lists
                         && sender.send(lists).await.is_err()
@@ -149,7 +149,7 @@ pub(super) fn follow(base: &str, every: Duration) -> (mpsc::Receiver<String>, Ab
                 }
                 Err(error) => {
                     if !std::mem::replace(&mut silent, true) {
-                        tracing::warn!(%base, "revocation lists are not to be had: {}", Report(&*error));
+                        tracing::warn!(%base, "cannot fetch revocation lists: {}", Report(&*error));
                     }
                 }
             }
