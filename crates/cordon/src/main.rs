@@ -20,6 +20,7 @@ mod control;
 mod credentials;
 mod databases;
 mod demo;
+mod disabled_people;
 mod est_client;
 mod export;
 mod failure;

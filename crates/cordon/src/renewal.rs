@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use audit::Actor;
+use error_report::Report;
 use pki::cert::Certificate;
 use pki::profile::CaKind;
 use registry::{AuthorityId, AuthorityRecord, AuthorityState, CrlName};
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
+use crate::disabled_people;
 use crate::failure::Outcome;
 use crate::keys::validity;
 use crate::site::Site;
@@ -69,6 +72,11 @@ pub(crate) async fn run(site: Site, stop: CancellationToken) -> Outcome {
         if let Err(error) = site.registry.alert_overdue(now).await {
             tracing::error!(%error, "overdue approvals cannot be looked up; trying again");
             paused_until = Some(Instant::now() + PAUSE);
+        }
+        let by = Actor::service("cordon");
+        let followed = disabled_people::follow(&site.registry, &site.directory, &by, now).await;
+        if let Err(error) = followed {
+            tracing::error!(error = %Report(&error), "certificates of disabled people are not on hold; trying again");
         }
         site.credentials.staple(&site.registry, now).await;
         if let Err(error) = site.registry.refresh_crls(now).await {

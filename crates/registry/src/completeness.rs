@@ -8,6 +8,8 @@ mod generations;
 mod invited;
 mod profiles;
 mod recorded;
+mod report;
+mod standing;
 mod tracked;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -26,7 +28,6 @@ use pki::cert;
 use pki::path::{Identity, Purpose, TrustError, TrustStore};
 use pki::profile::CaKind;
 use rustls_pki_types::CertificateDer;
-use serde::Serialize;
 use serde_json::Value;
 use time::OffsetDateTime;
 
@@ -34,32 +35,12 @@ use self::generations::Generations;
 use self::invited::{Offered, Offers};
 use self::profiles::Profiles;
 use self::recorded::Recorded;
+pub use self::report::{CompletenessReport, Gap};
+use self::standing::Standings;
 use self::tracked::{Archived, CarriedOut, Tracked, transaction_of};
 use crate::origin::OriginKind;
 use crate::records::InBook;
 use crate::sha256::sha256;
-
-/// Something that the rules do not explain.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Gap {
-    /// Index of the log's entry that shows it, if one does.
-    pub entry: Option<u64>,
-    pub what: String,
-}
-
-/// What the log shows.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct CompletenessReport {
-    /// Certificates by how they came about: `request`, `order`, `own`, `enrolment`, `renewal`, `unknown`.
-    pub certificates: BTreeMap<String, u64>,
-    /// Approved acts that were carried out, by name.
-    pub acts: BTreeMap<String, u64>,
-    /// Approvals with a good signature.
-    pub approvals: u64,
-    /// Certificates that were looked for in the log.
-    pub looked_for: u64,
-    pub gaps: Vec<Gap>,
-}
 
 /// Goes through a log; see the [module](self).
 pub struct Completeness {
@@ -84,6 +65,7 @@ pub struct Completeness {
     revoked: BTreeMap<(String, String), u64>,
     /// Those that the registry's book has.
     revoked_in_book: BTreeSet<(String, String)>,
+    standings: Standings,
     /// Archived keys by the events, by serial number.
     archived: BTreeMap<String, Archived>,
     /// Hashes of the rows of the registry's book, the newest last.
@@ -120,6 +102,7 @@ impl Completeness {
             holders: BTreeSet::new(),
             revoked: BTreeMap::new(),
             revoked_in_book: BTreeSet::new(),
+            standings: Standings::default(),
             archived: BTreeMap::new(),
             rows: VecDeque::new(),
             last: None,
@@ -179,6 +162,7 @@ impl Completeness {
                     self.invited.extend(device.map(str::to_owned));
                 }
             },
+            _ if self.standings.changed(entry, event) => {}
             action => {
                 if let Some(step) = action.strip_prefix(PREFIX) {
                     self.step(entry, step, event);
@@ -193,6 +177,7 @@ impl Completeness {
         self.archived.retain(|_, one| one.transaction <= committed);
         self.revoked
             .retain(|_, transaction| *transaction <= committed);
+        self.standings.opened(committed);
         self.generations.opened(committed);
         self.profiles.opened(committed);
     }
@@ -206,6 +191,7 @@ impl Completeness {
         archived.for_each(|one| one.transaction = 0);
         let revoked = self.revoked.values_mut();
         revoked.for_each(|transaction| *transaction = 0);
+        self.standings.opened_anew();
     }
 
     fn issued(&mut self, entry: u64, event: &Event) {
@@ -401,6 +387,18 @@ impl Completeness {
                 }
                 self.revoked_in_book.insert(key);
             }
+            InBook::Holder {
+                authority,
+                holder,
+                state,
+                is_disabled,
+            } => {
+                let compared = self
+                    .standings
+                    .compare((authority, holder), state, is_disabled);
+                let gap = compared.map(|(entry, what)| Gap { entry, what });
+                self.report.gaps.extend(gap);
+            }
         }
     }
 
@@ -517,6 +515,10 @@ impl Completeness {
                     format!("certificate {serial} was revoked, and is not in the registry's book");
                 self.report.gaps.push(Gap { entry: None, what });
             }
+        }
+        let missing: Vec<_> = self.standings.missing().filter(|_| book).collect();
+        for (entry, what) in missing {
+            self.gap(entry, what);
         }
         let archived = std::mem::take(&mut self.archived);
         for (serial, one) in archived.iter().filter(|(_, one)| book && !one.in_book) {

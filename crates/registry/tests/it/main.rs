@@ -23,6 +23,7 @@ mod generations;
 mod generations_kept;
 mod hierarchy;
 mod holders;
+mod holds;
 mod invited;
 mod invited_approved;
 mod issuing;
