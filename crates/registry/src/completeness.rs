@@ -6,6 +6,7 @@
 
 mod generations;
 mod invited;
+mod keys;
 mod profiles;
 mod recorded;
 mod report;
@@ -33,11 +34,14 @@ use time::OffsetDateTime;
 
 use self::generations::Generations;
 use self::invited::{Offered, Offers};
+use self::keys::Keys;
 use self::profiles::Profiles;
 use self::recorded::Recorded;
 pub use self::report::{CompletenessReport, Gap};
 use self::standing::Standings;
-use self::tracked::{Archived, CarriedOut, Tracked, transaction_of};
+use self::tracked::{
+    Approved, Archived, CarriedOut, Tracked, request_of, transaction_of, version_of,
+};
 use crate::origin::OriginKind;
 use crate::records::InBook;
 use crate::sha256::sha256;
@@ -66,6 +70,7 @@ pub struct Completeness {
     /// Those that the registry's book has.
     revoked_in_book: BTreeSet<(String, String)>,
     standings: Standings,
+    keys: Keys,
     /// Archived keys by the events, by serial number.
     archived: BTreeMap<String, Archived>,
     /// Hashes of the rows of the registry's book, the newest last.
@@ -103,6 +108,7 @@ impl Completeness {
             revoked: BTreeMap::new(),
             revoked_in_book: BTreeSet::new(),
             standings: Standings::default(),
+            keys: Keys::default(),
             archived: BTreeMap::new(),
             rows: VecDeque::new(),
             last: None,
@@ -219,6 +225,9 @@ impl Completeness {
         one.foreign = self.generations.unexplained(&one.profile, one.issuer);
         let file = one.profile_sha256.as_deref();
         one.off_profile = self.profiles.unexplained(&one.profile, file);
+        if one.authority == CaKind::Users.name() {
+            self.keys.issued(&one);
+        }
         let holder = (one.authority.clone(), one.holder.clone());
         let first = self.holders.insert(holder);
         one.prepared = match one.origin {
@@ -255,10 +264,13 @@ impl Completeness {
 
     fn approved(&mut self, entry: u64, id: &str, event: &Event) {
         match self.approval(event) {
-            Ok(approval) => {
+            Ok((approval, serial)) => {
                 self.report.approvals += 1;
                 let request = self.requests.entry(id.to_owned()).or_default();
-                request.approvals.insert(approval.uid, approval.act);
+                let act = approval.act;
+                request
+                    .approvals
+                    .insert(approval.uid, Approved { act, serial });
             }
             Err(why) => {
                 let what = format!("approval of request {id} by {}: {why}", event.actor.id);
@@ -267,8 +279,8 @@ impl Completeness {
         }
     }
 
-    /// The approval of an event, if it counts; else the reason.
-    fn approval(&self, event: &Event) -> Result<RecordedApproval, String> {
+    /// The approval of an event with its certificate's serial number, if it counts; else the reason.
+    fn approval(&self, event: &Event) -> Result<(RecordedApproval, String), String> {
         let approval =
             RecordedApproval::verify(event).map_err(|error| Report(&error).to_string())?;
         let chain = [CertificateDer::from(approval.certificate.as_slice())];
@@ -287,8 +299,13 @@ impl Completeness {
             "the certificate was revoked before"
         } else if approval.act.granted() > Some(identity.clearance) {
             "the certificate clears for less than was approved"
+        } else if !self.keys.is_own(&identity.serial_hex)
+            || !cert::from_der(&approval.certificate)
+                .is_ok_and(|certificate| cert::has_non_repudiation(&certificate))
+        {
+            "the centre made the certificate's key, or had it"
         } else {
-            return Ok(approval);
+            return Ok((approval, identity.serial_hex));
         };
         Err(refused.to_owned())
     }
@@ -307,7 +324,14 @@ impl Completeness {
         }
         let wanted = self.policy.approvals_before(&act);
         let request = self.requests.entry(id.to_owned()).or_default();
-        let found = request.approvals_of(&act);
+        // Who was retired, suspended or disabled after the signature does not count any more.
+        let (standings, revoked) = (&self.standings, &self.revoked);
+        let stands = |uid: &str, serial: &str| {
+            let users = CaKind::Users.name();
+            let key = (users.to_owned(), serial.to_owned());
+            standings.is_enrolled(users, uid) && !revoked.contains_key(&key)
+        };
+        let found = request.approvals_of(&act, stands);
         let result = event.details.get("result").and_then(Value::as_str);
         let twice = request.carried_out.is_some();
         request.carried_out = Some(CarriedOut {
@@ -544,7 +568,7 @@ impl Completeness {
                 continue;
             };
             let wanted = self.policy.confirmations(&done.act);
-            let found = request.approvals_of(&done.act);
+            let found = request.approvals_of(&done.act, |_, _| true);
             let confirm_within = self.policy.confirm_within();
             let waited = self
                 .last
@@ -566,16 +590,4 @@ impl Completeness {
             what: what.into(),
         });
     }
-}
-
-/// Identifier of an event's request.
-fn request_of(event: &Event) -> String {
-    let id = event.resource.strip_prefix("request/");
-    id.unwrap_or_default().to_owned()
-}
-
-/// Version of the request that an event's step makes.
-fn version_of(event: &Event) -> u64 {
-    let version = event.details.get("version").and_then(Value::as_u64);
-    version.unwrap_or_default()
 }

@@ -15,7 +15,7 @@
 //! the new state.
 //!
 //! Certificates of a suspended holder are on hold (RFC 5280, section 5.3.1). No row says so of a certificate: lists and OCSP
-//! responses follow from the state ([`crate::holds`]). A person whom the directory has disabled is suspended as well,
+//! responses follow from the state ([`crate::holds`]). A person who is disabled in the directory is suspended as well,
 //! until the directory enables them.
 
 mod states;
@@ -253,7 +253,7 @@ impl Registry {
     ) -> Result<HolderChanged, RegistryError> {
         let mut tx = self.write(now).await?;
         let from = match ordered_state(&mut tx, authority, holder).await? {
-            // Suspended by nobody's order: the directory's word counts until it changes.
+            // Suspended by the directory alone, which ends it.
             Some((HolderState::Enrolled, true)) if change == HolderChange::Resume => {
                 return Err(RegistryError::Disabled(holder.to_owned()));
             }

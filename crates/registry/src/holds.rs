@@ -1,4 +1,4 @@
-//! Holds: the certificates of a suspended holder, and of a person whom the directory has disabled.
+//! Holds: the certificates of a suspended holder, and of a person who is disabled in the directory.
 //!
 //! `holders.held_at` says since when; doors, OCSP responses and revocation lists follow from it. What lists have said of holds is
 //! in `listed_holds`, which [`list_holds`] brings in line with the states each time that lists get a number: a delta list must
@@ -21,7 +21,7 @@ use crate::holders::{HolderState, state_in};
 use crate::on_hold::{HOLDER_OF, count, on_hold};
 use crate::{Registry, RegistryError};
 
-/// Gives the user ids of the people whom the directory has disabled, as it is now.
+/// Gives the user ids of the people who are disabled in the directory now.
 pub type DisabledLookup<'a> = dyn Fn() -> DisabledFuture<'a> + Send + Sync + 'a;
 /// See [`DisabledLookup`].
 pub type DisabledFuture<'a> = Pin<
@@ -36,8 +36,8 @@ pub type DisabledFuture<'a> = Pin<
 /// for a token that does not answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Time after which all holds are compared again, although no change is known: one may have been committed for somebody who had
-/// gone. Our choice: 50 000 certificates on hold cost half a second of one processor.
+/// Time after which all holds are compared again, although no change is known: a commit may have
+/// outlived its caller. Our choice: 50 000 certificates on hold cost half a second of one processor.
 const COMPARE_AGAIN: Duration = Duration::from_secs(60);
 
 /// A condition on `k`, a hold on lists, whose certificate is on hold no longer, or since another time.
@@ -95,7 +95,7 @@ impl HoldsCompared {
     }
 }
 
-/// What the next lists say anew of holds.
+/// Changes of holds that the next lists tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ListedHolds {
     pub(crate) held: u64,
@@ -175,9 +175,8 @@ impl Registry {
     }
 }
 
-/// Puts the certificates of people on hold whom the directory has disabled, and ends the holds of those whom it has enabled
-/// again. `disabled` gives the user ids; it is called again once nobody else can write. Gives the number of people whose
-/// hold began or ended. Cheap where nobody changed; call it every few seconds.
+/// Puts the certificates of disabled people on hold, and ends the holds of people who are enabled again. `disabled` gives the user ids; it is called again inside the transaction. Gives the number of people whose
+/// hold began or ended. Cheap if nothing changed; call it every few seconds.
 ///
 /// # Errors
 /// [`RegistryError::Directory`], [`RegistryError::Store`] or [`RegistryError::Audit`]; then nothing changed.
@@ -217,8 +216,8 @@ pub async fn hold_disabled(
     Ok(differing.len())
 }
 
-/// People with certificates whose rows say otherwise than the directory (user ids as JSON), and what it says. Whoever is revoked
-/// or retired has nothing that could be held.
+/// People with certificates whose rows say otherwise than the directory (user ids as JSON), and what it says. People who are revoked or
+/// retired have nothing that could be held.
 const DIFFERING: &str = "
     SELECT h.holder_id, 1 FROM json_each(?1) d JOIN holders h ON h.authority = 'users' AND h.holder_id = d.value
     WHERE h.disabled_at IS NULL AND h.state IN ('enrolled', 'suspended')

@@ -71,6 +71,14 @@ impl Standings {
         true
     }
 
+    /// Tells whether a holder is enrolled by the events so far.
+    pub(super) fn is_enrolled(&self, authority: &str, holder: &str) -> bool {
+        let states = self.seen.get(&(authority.to_owned(), holder.to_owned()));
+        states
+            .and_then(|states| states.last())
+            .is_none_or(|last| last.state == HolderState::Enrolled.name() && !last.is_disabled)
+    }
+
     /// Transactions after `committed` had no effect.
     pub(super) fn opened(&mut self, committed: u64) {
         for states in self.seen.values_mut() {
@@ -79,7 +87,7 @@ impl Standings {
         self.seen.retain(|_, states| !states.is_empty());
     }
 
-    /// The database counts from here on, whatever the log says of before.
+    /// The database counts from here on, not the log before it.
     pub(super) fn opened_anew(&mut self) {
         self.seen.clear();
         self.is_lost = true;

@@ -32,6 +32,7 @@ mod lists;
 mod ocsp;
 mod profile_evidence;
 mod profiles;
+mod quorum;
 mod renewal;
 mod request_lists;
 mod request_steps;
