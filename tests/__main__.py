@@ -20,7 +20,7 @@ from tests.runner import main
 
 # The longest first, so that nothing long is left for the end when they run side by side.
 SUITES = [
-    "ike_unique", "ikev2", "ike_vpn", "lab", "export", "vpn", "browser", "ike_keys", "openvpn", "demo", "years", "relying_parties", "ike_eap",
+    "ike_unique", "ikev2", "ike_vpn", "lab", "export", "vpn", "browser", "ike_keys", "openvpn", "demo", "years", "relying_parties", "suspensions", "ike_eap",
     "ibc", "tunnel_renewal", "ike_recovery", "ike_tcp", "ike_modes", "ike_workers", "ike_algorithms", "ike_block", "diskfull", "revoked_centre", "insiders", "poison", "kill", "issuing_kills",
     "ike_hostile", "ike_identities", "ike_check", "ike_setup", "faults", "requests", "profiles", "key_archive", "request_pages", "applicant", "enrolment", "cmp", "acme", "scep", "notices", "authorities", "ceremony", "generations", "generations_kept", "generations_tunnels", "authority_keys",
     "audit_host", "rollback", "upload", "tutorials", "ike_large",
@@ -31,7 +31,7 @@ SUITES = [
 # Suites that compare times or load the machine: they run when nothing else does.
 ALONE = {"ike_load", "ike_flood", "ike_crash", "hostile_site", "slow_link"}
 # Suites that wait more than they work and hold short times: they share a machine with one another only.
-TIMED = {"ike_unique", "ike_recovery", "ike_tcp", "relying_parties", "tunnel_renewal"}
+TIMED = {"ike_unique", "ike_recovery", "ike_tcp", "relying_parties", "suspensions", "tunnel_renewal"}
 # Suites whose time is that of what they measure, or that need tools which CI does not install: only when named, and in
 # `scripts/test --full`.
 WHEN_NAMED = {"slow_link", "hw", "accelerator", "accel_kernel"}

@@ -307,8 +307,9 @@ def proved(suite, world):
         done = cordon("pki", "audit", "--data", site.data, "--config", site.config, "--json", code=None)
         report = json.loads(done.stdout)["report"]
         equal(report["acts"].get("add-authority"), 2)
-        # People and devices were enrolled by order, before approvals were required.
-        rest = [gap for gap in report["gaps"] if "ordered it, without a request" not in gap["what"]]
+        # People and devices were enrolled by order and invitation, before approvals were required.
+        direct = ("ordered it, without a request", "gave an invitation, without a request")
+        rest = [gap for gap in report["gaps"] if not any(known in gap["what"] for known in direct)]
         equal(rest, [])
         assert report["certificates"]["renewal"] > 20, report["certificates"]
         site.verify_audit()

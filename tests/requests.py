@@ -1,11 +1,13 @@
 """Three people by command line: a request goes back, is corrected, approved twice and becomes a certificate."""
 
+import base64
 import contextlib
 import json
+import secrets
 import sqlite3
 import subprocess
 
-from tests.harness import Person, Site, contains, cordon, cordon_json, equal
+from tests.harness import Person, Site, contains, cordon, cordon_json, equal, run as execute
 
 REQUEST = ("registry", "request")
 STAFF = [
@@ -202,11 +204,12 @@ def completeness(suite, site, certificate):
         return json.loads(done.stdout)["report"]
 
     in_site = ("--data", site.data)
-    with suite.case("the log alone explains every certificate but those of direct orders, which it names"):
+    with suite.case("the log alone explains every certificate but those of direct orders and invitations, which it names"):
         report = audit(*in_site)
         equal((report["certificates"]["request"], report["approvals"]), (1, 14))
         equal(report["acts"], {"change-person": 2, "issue": 1, "revoke": 1})
-        equal(len(report["gaps"]), report["certificates"]["order"], f"gaps {report['gaps']}")
+        direct = report["certificates"]["order"] + report["certificates"]["invitation"]
+        equal(len(report["gaps"]), direct, f"gaps {report['gaps']}")
         assert all("without a request" in gap["what"] for gap in report["gaps"]), report["gaps"]
         contains(cordon("pki", "audit", *in_site, "--log", "off", code=1).stderr, "do not fit the rules")
     with suite.case("a certificate that an authority's key made elsewhere, or that the book lost, is found"):
@@ -240,8 +243,11 @@ def completeness(suite, site, certificate):
 
 
 def enrol(site, *staff):
-    """People with certificates, each with user id, role and clearance, while orders are enough."""
+    """People with certificates for keys of their own, each with user id, role and clearance, while orders are enough."""
     people = {}
+    runs = site.process is not None and site.process.running()
+    if not runs:
+        site.start()
     for uid, role, clearance in staff:
         person = {
             "uid": uid, "name": f"Example {uid}", "email": f"{uid}@example.org", "organisation": "LEA-EU",
@@ -250,7 +256,30 @@ def enrol(site, *staff):
         file = site.folder / f"{uid}.jsonl"
         file.write_text(json.dumps(person) + "\n")
         site.ask("directory", "import", file)
-        p12 = site.folder / f"{uid}.p12"
-        site.ask("pki", "issue-user", "--uid", uid, "--out", p12)
-        people[uid] = Person(site, p12, p12.with_name(f"{p12.name}.password"), site.folder)
+        people[uid] = own_key(site, uid, role)
+    if not runs:
+        site.stop()
     return people
+
+
+def own_key(site, uid, role):
+    """Has a key certified over EST that the person made."""
+    folder, profile = site.folder, "administrator" if role == "administrator" else "user"
+    code, made, p12 = folder / f"{uid}.code", folder / f"{uid}.made.key", folder / f"{uid}.p12"
+    site.ask("registry", "invite", "--uid", uid, "--profile", profile, "--out", code)
+    csr, body, pem = folder / f"{uid}.made.b64", folder / f"{uid}.made.p7", folder / f"{uid}.made.pem"
+    openssl("req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", made, "-subj", "/CN=x",
+            "-outform", "DER", "-out", folder / "made.der")
+    openssl("base64", "-in", folder / "made.der", "-out", csr)
+    url = f"https://localhost:{site.enrolment}/.well-known/est/simpleenroll"
+    answer = execute("curl", "-s", "-S", "--fail-with-body", "--cacert", site.root, "--user", f"{uid}:{code.read_text().strip()}", "--header",
+                     "Content-Type: application/pkcs10", "--data-binary", f"@{csr}", url)
+    body.write_bytes(base64.b64decode(answer.stdout))
+    openssl("pkcs7", "-inform", "DER", "-in", body, "-print_certs", "-out", pem)
+    password = p12.with_name(f"{p12.name}.password")
+    password.write_text(f"{secrets.token_hex(16)}\n")
+    password.chmod(0o600)
+    openssl("pkcs12", "-export", "-inkey", made, "-in", pem, "-certfile", site.data / "pki" / "users-ca.pem", "-out", p12,
+            "-passout", f"file:{password}")
+    p12.chmod(0o600)
+    return Person(site, p12, password, folder)

@@ -85,19 +85,6 @@ pub enum Act {
         cause: RevocationReason,
         urgency: Urgency,
     },
-    /// Suspends a certificate (RFC 5280, certificateHold).
-    Hold {
-        subject: String,
-        serial: String,
-        clearance: Clearance,
-        urgency: Urgency,
-    },
-    /// Ends a suspension.
-    Release {
-        subject: String,
-        serial: String,
-        clearance: Clearance,
-    },
     /// Gives an archived encryption key out.
     RecoverKey {
         subject: String,
@@ -158,6 +145,7 @@ pub enum HolderKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HolderStep {
+    /// Puts all certificates on hold (RFC 5280, section 5.3.1: certificateHold).
     Suspend,
     Resume,
     /// Revokes all certificates.
@@ -217,8 +205,6 @@ impl Act {
             Self::Renew { .. } => "renew",
             Self::Rekey { .. } => "rekey",
             Self::Revoke { .. } => "revoke",
-            Self::Hold { .. } => "hold",
-            Self::Release { .. } => "release",
             Self::RecoverKey { .. } => "recover-key",
             Self::ChangeProfile { .. } => "change-profile",
             Self::ChangeHolder { .. } => "change-holder",
@@ -237,8 +223,6 @@ impl Act {
             | Self::Renew { subject, .. }
             | Self::Rekey { subject, .. }
             | Self::Revoke { subject, .. }
-            | Self::Hold { subject, .. }
-            | Self::Release { subject, .. }
             | Self::RecoverKey { subject, .. }
             | Self::ChangeHolder { subject, .. }
             | Self::ChangePerson { subject, .. } => Some(subject),
@@ -258,8 +242,6 @@ impl Act {
             | Self::Renew { clearance, .. }
             | Self::Rekey { clearance, .. }
             | Self::Revoke { clearance, .. }
-            | Self::Hold { clearance, .. }
-            | Self::Release { clearance, .. }
             | Self::RecoverKey { clearance, .. }
             | Self::ChangeHolder { clearance, .. }
             | Self::ChangeProfile { clearance, .. }
@@ -323,7 +305,7 @@ impl Act {
     #[must_use]
     pub fn granted(&self) -> Option<Clearance> {
         match self {
-            Self::Revoke { .. } | Self::Hold { .. } => None,
+            Self::Revoke { .. } => None,
             Self::ChangeHolder { change, .. } if !change.grants() => None,
             Self::ChangePerson { new, .. } => Some(new.clearance),
             _ => Some(self.clearance()),
@@ -339,8 +321,6 @@ impl Act {
             | Self::Renew { .. }
             | Self::Rekey { .. }
             | Self::Revoke { .. }
-            | Self::Hold { .. }
-            | Self::Release { .. }
             | Self::RecoverKey { .. }
             | Self::ChangeHolder { .. } => Role::Registrar,
             Self::ChangeProfile { .. }
@@ -354,9 +334,7 @@ impl Act {
     #[must_use]
     pub const fn is_emergency(&self) -> bool {
         match self {
-            Self::Revoke { urgency, .. } | Self::Hold { urgency, .. } => {
-                matches!(urgency, Urgency::Emergency)
-            }
+            Self::Revoke { urgency, .. } => matches!(urgency, Urgency::Emergency),
             Self::ChangeHolder {
                 urgency, change, ..
             } => matches!(urgency, Urgency::Emergency) && !change.grants(),

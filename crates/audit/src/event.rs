@@ -127,13 +127,22 @@ pub enum EventError {
 }
 
 impl Actor {
-    /// A person with the user id `uid`.
+    /// A person with the user id `uid`; a blank name counts as none.
     pub fn user(uid: impl Into<String>, name: impl Into<String>) -> Self {
+        let name = line(name.into());
         Self {
             kind: ActorKind::User,
             id: line(uid.into()),
-            name: Some(line(name.into())),
+            name: (!name.trim().is_empty()).then_some(name),
         }
+    }
+
+    /// The name, or the identifier of an actor without one. Earlier versions recorded blank names.
+    #[must_use]
+    pub fn shown(&self) -> &str {
+        let name = self.name.as_deref();
+        name.filter(|name| !name.trim().is_empty())
+            .unwrap_or(&self.id)
     }
 
     /// A device with the common name `id`.
@@ -441,6 +450,22 @@ mod tests {
         ] {
             assert_eq!(actor.id, shown);
         }
+    }
+
+    #[test]
+    fn blank_name_is_not_recorded_and_shows_as_the_identifier() {
+        for name in ["", " ", "\t"] {
+            let actor = Actor::user("clerk-1", name.trim_end_matches('\t'));
+            assert_eq!((actor.name.as_deref(), actor.shown()), (None, "clerk-1"));
+            // As earlier versions recorded it.
+            let former = Actor {
+                name: Some(name.to_owned()),
+                ..actor
+            };
+            assert_eq!(former.shown(), "clerk-1");
+        }
+        assert_eq!(Actor::user("clerk-1", "C. Lerk").shown(), "C. Lerk");
+        assert_eq!(Actor::device("camera-17").shown(), "camera-17");
     }
 
     #[test]

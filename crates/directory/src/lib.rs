@@ -50,6 +50,10 @@ const MIGRATIONS: &[Migration] = &[
         version: 3,
         sql: V3,
     },
+    Migration {
+        version: 4,
+        sql: V4,
+    },
 ];
 
 const V1: &str = "
@@ -78,6 +82,9 @@ const V2: &str = "ALTER TABLE people ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0
 
 /// Country of a person's organisation.
 const V3: &str = "ALTER TABLE people ADD COLUMN country TEXT NOT NULL DEFAULT '';";
+
+/// Whoever follows the disabled people asks every few seconds.
+const V4: &str = "CREATE INDEX people_disabled ON people (uid) WHERE active = 0;";
 
 /// Why the directory could not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -289,6 +296,15 @@ impl Directory {
         rows.into_iter()
             .map(|row| from_row(row).map(|entry| entry.person))
             .collect()
+    }
+
+    /// User ids of the people who are disabled.
+    ///
+    /// # Errors
+    /// The database's.
+    pub async fn disabled(&self) -> Result<Vec<String>, DirectoryError> {
+        let query = "SELECT uid FROM people WHERE active = 0 ORDER BY uid";
+        Ok(sqlx::query_scalar(query).fetch_all(self.sql.read()).await?)
     }
 
     /// Entries of earlier versions that break a rule of today, with the first one. They stay as they are, nobody gets a

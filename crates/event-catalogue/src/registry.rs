@@ -238,13 +238,17 @@ events! {
         services: Option<String> = "services",
     }
 
-    /// The next revocation lists are the first with these certificates.
+    /// The next revocation lists are the first that say so of these certificates.
     RevocationsListed = "revocation-list.add" on ["revocation-list/"] ends [Ok] Routine ENTITY_UPDATE with [Registry]
     {
         /// Number of the list.
         number: i64 = "number",
-        /// Number of certificates.
+        /// Number of certificates that are revoked.
         certificates: u64 = "certificates",
+        /// Number of certificates that are on hold.
+        held: Option<u64> = "held",
+        /// Number of certificates whose hold has ended.
+        released: Option<u64> = "released",
     }
 
     /// Superseded certificates come onto the revocation lists.
@@ -282,6 +286,10 @@ family! {
         PersonRetire = "person.retire",
         /// A person was readmitted.
         PersonReadmit = "person.readmit",
+        /// The directory disabled a person: all certificates of the person are on hold.
+        PersonHold = "person.hold",
+        /// The directory enabled a person again, which ends that hold.
+        PersonRelease = "person.release",
         /// A gateway was suspended.
         GatewaySuspend = "gateway.suspend",
         /// A suspended gateway was resumed.
@@ -309,7 +317,7 @@ family! {
         old: String = "old",
         /// State.
         new: String = "new",
-        /// Certificates that were revoked with it.
+        /// Certificates that it revoked, put on hold or took from hold.
         certificates: u64 = "certificates",
     }
 }

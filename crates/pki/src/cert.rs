@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 
 use aws_lc_rs::digest;
-use const_oid::db::rfc5912::ID_CE_SUBJECT_ALT_NAME;
+use const_oid::db::rfc5912::{ID_CE_KEY_USAGE, ID_CE_SUBJECT_ALT_NAME};
 use der::pem::LineEnding;
 use der::{Decode, Encode};
 use rustls_pki_types::CertificateDer;
 use spki::SubjectPublicKeyInfoOwned;
-use x509_cert::ext::pkix::{AuthorityKeyIdentifier, SubjectAltName};
+use x509_cert::ext::pkix::{AuthorityKeyIdentifier, KeyUsage, SubjectAltName};
 
 pub use x509_cert::Certificate;
 
@@ -147,6 +147,13 @@ pub fn windows_account(certificate: &Certificate) -> Option<WindowsAccount> {
         _ => None,
     })?;
     Some(WindowsAccount { principal, sid })
+}
+
+/// Tells whether the key usage has `nonRepudiation`: the profile leaves it out where the centre made the key.
+#[must_use]
+pub fn has_non_repudiation(certificate: &Certificate) -> bool {
+    let usage: Option<KeyUsage> = decoded(certificate, ID_CE_KEY_USAGE).ok().flatten();
+    usage.is_some_and(|usage| usage.non_repudiation())
 }
 
 /// The serial number in lower-case hexadecimal, two digits for each byte, without sign byte.

@@ -165,7 +165,7 @@ impl Registry {
     ) -> Result<(), AdmissionError> {
         type Row = (i64, String, Option<String>, Option<String>);
         let row: Option<Row> = sqlx::query_as(
-            "SELECT i.generation, i.holder_id, r.reason, h.state
+            "SELECT i.generation, i.holder_id, r.reason, h.effective
              FROM issued i
              LEFT JOIN revoked r ON r.authority = i.authority AND r.serial = i.serial
              LEFT JOIN holders h ON h.authority = i.authority AND h.holder_id = i.holder_id
@@ -212,7 +212,7 @@ impl Registry {
             Option<String>,
         );
         let row: Option<Row> = sqlx::query_as(
-            "SELECT i.certificate, i.lineage, i.profile, i.first_used_at, i.superseded_at, r.reason, h.state
+            "SELECT i.certificate, i.lineage, i.profile, i.first_used_at, i.superseded_at, r.reason, h.effective
              FROM issued i
              LEFT JOIN revoked r ON r.authority = i.authority AND r.serial = i.serial
              LEFT JOIN holders h ON h.authority = i.authority AND h.holder_id = i.holder_id

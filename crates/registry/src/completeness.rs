@@ -6,8 +6,11 @@
 
 mod generations;
 mod invited;
+mod keys;
 mod profiles;
 mod recorded;
+mod report;
+mod standing;
 mod tracked;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -26,40 +29,22 @@ use pki::cert;
 use pki::path::{Identity, Purpose, TrustError, TrustStore};
 use pki::profile::CaKind;
 use rustls_pki_types::CertificateDer;
-use serde::Serialize;
 use serde_json::Value;
 use time::OffsetDateTime;
 
 use self::generations::Generations;
 use self::invited::{Offered, Offers};
+use self::keys::Keys;
 use self::profiles::Profiles;
 use self::recorded::Recorded;
-use self::tracked::{Archived, CarriedOut, Tracked, transaction_of};
+pub use self::report::{CompletenessReport, Gap};
+use self::standing::Standings;
+use self::tracked::{
+    Approved, Archived, CarriedOut, Tracked, request_of, transaction_of, version_of,
+};
 use crate::origin::OriginKind;
 use crate::records::InBook;
 use crate::sha256::sha256;
-
-/// Something that the rules do not explain.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Gap {
-    /// Index of the log's entry that shows it, if one does.
-    pub entry: Option<u64>,
-    pub what: String,
-}
-
-/// What the log shows.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct CompletenessReport {
-    /// Certificates by how they came about: `request`, `order`, `own`, `enrolment`, `renewal`, `unknown`.
-    pub certificates: BTreeMap<String, u64>,
-    /// Approved acts that were carried out, by name.
-    pub acts: BTreeMap<String, u64>,
-    /// Approvals with a good signature.
-    pub approvals: u64,
-    /// Certificates that were looked for in the log.
-    pub looked_for: u64,
-    pub gaps: Vec<Gap>,
-}
 
 /// Goes through a log; see the [module](self).
 pub struct Completeness {
@@ -84,6 +69,8 @@ pub struct Completeness {
     revoked: BTreeMap<(String, String), u64>,
     /// Those that the registry's book has.
     revoked_in_book: BTreeSet<(String, String)>,
+    standings: Standings,
+    keys: Keys,
     /// Archived keys by the events, by serial number.
     archived: BTreeMap<String, Archived>,
     /// Hashes of the rows of the registry's book, the newest last.
@@ -120,6 +107,8 @@ impl Completeness {
             holders: BTreeSet::new(),
             revoked: BTreeMap::new(),
             revoked_in_book: BTreeSet::new(),
+            standings: Standings::default(),
+            keys: Keys::default(),
             archived: BTreeMap::new(),
             rows: VecDeque::new(),
             last: None,
@@ -179,6 +168,7 @@ impl Completeness {
                     self.invited.extend(device.map(str::to_owned));
                 }
             },
+            _ if self.standings.changed(entry, event) => {}
             action => {
                 if let Some(step) = action.strip_prefix(PREFIX) {
                     self.step(entry, step, event);
@@ -193,6 +183,7 @@ impl Completeness {
         self.archived.retain(|_, one| one.transaction <= committed);
         self.revoked
             .retain(|_, transaction| *transaction <= committed);
+        self.standings.opened(committed);
         self.generations.opened(committed);
         self.profiles.opened(committed);
     }
@@ -206,6 +197,7 @@ impl Completeness {
         archived.for_each(|one| one.transaction = 0);
         let revoked = self.revoked.values_mut();
         revoked.for_each(|transaction| *transaction = 0);
+        self.standings.opened_anew();
     }
 
     fn issued(&mut self, entry: u64, event: &Event) {
@@ -233,6 +225,9 @@ impl Completeness {
         one.foreign = self.generations.unexplained(&one.profile, one.issuer);
         let file = one.profile_sha256.as_deref();
         one.off_profile = self.profiles.unexplained(&one.profile, file);
+        if one.authority == CaKind::Users.name() {
+            self.keys.issued(&one);
+        }
         let holder = (one.authority.clone(), one.holder.clone());
         let first = self.holders.insert(holder);
         one.prepared = match one.origin {
@@ -269,10 +264,13 @@ impl Completeness {
 
     fn approved(&mut self, entry: u64, id: &str, event: &Event) {
         match self.approval(event) {
-            Ok(approval) => {
+            Ok((approval, serial)) => {
                 self.report.approvals += 1;
                 let request = self.requests.entry(id.to_owned()).or_default();
-                request.approvals.insert(approval.uid, approval.act);
+                let act = approval.act;
+                request
+                    .approvals
+                    .insert(approval.uid, Approved { act, serial });
             }
             Err(why) => {
                 let what = format!("approval of request {id} by {}: {why}", event.actor.id);
@@ -281,8 +279,8 @@ impl Completeness {
         }
     }
 
-    /// The approval of an event, if it counts; else the reason.
-    fn approval(&self, event: &Event) -> Result<RecordedApproval, String> {
+    /// The approval of an event with its certificate's serial number, if it counts; else the reason.
+    fn approval(&self, event: &Event) -> Result<(RecordedApproval, String), String> {
         let approval =
             RecordedApproval::verify(event).map_err(|error| Report(&error).to_string())?;
         let chain = [CertificateDer::from(approval.certificate.as_slice())];
@@ -301,8 +299,13 @@ impl Completeness {
             "the certificate was revoked before"
         } else if approval.act.granted() > Some(identity.clearance) {
             "the certificate clears for less than was approved"
+        } else if !self.keys.is_own(&identity.serial_hex)
+            || !cert::from_der(&approval.certificate)
+                .is_ok_and(|certificate| cert::has_non_repudiation(&certificate))
+        {
+            "the centre made the certificate's key, or had it"
         } else {
-            return Ok(approval);
+            return Ok((approval, identity.serial_hex));
         };
         Err(refused.to_owned())
     }
@@ -321,7 +324,14 @@ impl Completeness {
         }
         let wanted = self.policy.approvals_before(&act);
         let request = self.requests.entry(id.to_owned()).or_default();
-        let found = request.approvals_of(&act);
+        // Who was retired, suspended or disabled after the signature does not count any more.
+        let (standings, revoked) = (&self.standings, &self.revoked);
+        let stands = |uid: &str, serial: &str| {
+            let users = CaKind::Users.name();
+            let key = (users.to_owned(), serial.to_owned());
+            standings.is_enrolled(users, uid) && !revoked.contains_key(&key)
+        };
+        let found = request.approvals_of(&act, stands);
         let result = event.details.get("result").and_then(Value::as_str);
         let twice = request.carried_out.is_some();
         request.carried_out = Some(CarriedOut {
@@ -400,6 +410,18 @@ impl Completeness {
                     self.report.gaps.push(Gap { entry: None, what });
                 }
                 self.revoked_in_book.insert(key);
+            }
+            InBook::Holder {
+                authority,
+                holder,
+                state,
+                is_disabled,
+            } => {
+                let compared = self
+                    .standings
+                    .compare((authority, holder), state, is_disabled);
+                let gap = compared.map(|(entry, what)| Gap { entry, what });
+                self.report.gaps.extend(gap);
             }
         }
     }
@@ -518,6 +540,10 @@ impl Completeness {
                 self.report.gaps.push(Gap { entry: None, what });
             }
         }
+        let missing: Vec<_> = self.standings.missing().filter(|_| book).collect();
+        for (entry, what) in missing {
+            self.gap(entry, what);
+        }
         let archived = std::mem::take(&mut self.archived);
         for (serial, one) in archived.iter().filter(|(_, one)| book && !one.in_book) {
             let what = format!(
@@ -542,7 +568,7 @@ impl Completeness {
                 continue;
             };
             let wanted = self.policy.confirmations(&done.act);
-            let found = request.approvals_of(&done.act);
+            let found = request.approvals_of(&done.act, |_, _| true);
             let confirm_within = self.policy.confirm_within();
             let waited = self
                 .last
@@ -564,16 +590,4 @@ impl Completeness {
             what: what.into(),
         });
     }
-}
-
-/// Identifier of an event's request.
-fn request_of(event: &Event) -> String {
-    let id = event.resource.strip_prefix("request/");
-    id.unwrap_or_default().to_owned()
-}
-
-/// Version of the request that an event's step makes.
-fn version_of(event: &Event) -> u64 {
-    let version = event.details.get("version").and_then(Value::as_u64);
-    version.unwrap_or_default()
 }

@@ -230,6 +230,9 @@ pub enum RegistryError {
         /// What was asked for.
         change: &'static str,
     },
+    /// The directory has the person disabled: the hold ends when it enables them.
+    #[error("the person {0} is disabled in the directory")]
+    Disabled(String),
     /// A device's name must be 1 to 64 lower-case letters, digits and hyphens.
     #[error("{0:?} is not a device name")]
     DeviceName(String),

@@ -13,6 +13,12 @@
 //! state. Issuing reads the state inside of its own write transaction, so that of an issuing and a
 //! revocation at the same time either the revocation sees the new certificate or the issuing sees
 //! the new state.
+//!
+//! Certificates of a suspended holder are on hold (RFC 5280, section 5.3.1). No row says so of a certificate: lists and OCSP
+//! responses follow from the state ([`crate::holds`]). A person who is disabled in the directory is suspended as well,
+//! until the directory enables them.
+
+mod states;
 
 use std::fmt;
 use std::str::FromStr;
@@ -26,15 +32,19 @@ use store::sqlx::{self, Sqlite, Transaction};
 use time::OffsetDateTime;
 
 use crate::error::{called, noun, noun_of};
+pub(crate) use crate::holder_profiles::{has_state, own_profiles};
+use crate::on_hold;
 use crate::warrant::check_change;
 use crate::{Registry, RegistryError, Warrant};
+
+pub use self::states::HolderRecord;
 
 /// Where a device or a person stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HolderState {
     Enrolled,
-    /// Refused for the time being; the certificates stay.
+    /// Refused until the suspension ends; the certificates are on hold.
     Suspended,
     /// Refused, with all certificates revoked; may be readmitted and then needs new ones.
     Revoked,
@@ -188,18 +198,8 @@ pub struct HolderChanged {
     pub to: HolderState,
     /// Serial numbers of the certificates that this change revoked.
     pub revoked: Vec<String>,
-}
-
-/// A device or a person with its state.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct HolderRecord {
-    /// Name of the authority: `users` or `devices`.
-    pub authority: String,
-    /// Device name or user id.
-    pub holder: String,
-    pub state: HolderState,
-    #[serde(with = "time::serde::rfc3339")]
-    pub changed_at: OffsetDateTime,
+    /// The revocation lists say so. Otherwise [`Registry::refresh_crls`] tries again.
+    pub is_listed: bool,
 }
 
 impl Registry {
@@ -207,10 +207,12 @@ impl Registry {
     /// known to every listener when this returns. All certificates are revoked in the same
     /// transaction where the change says so, and one-time codes of the device become void.
     ///
+    /// A suspension and its end do not fail because the lists cannot be made: the doors read the state.
+    ///
     /// # Errors
-    /// [`RegistryError::UnknownHolder`], [`RegistryError::Transition`]; [`RegistryError::Audit`]
+    /// [`RegistryError::UnknownHolder`], [`RegistryError::Transition`], [`RegistryError::Disabled`]; [`RegistryError::Audit`]
     /// or [`RegistryError::Store`], and then nothing changed; [`RegistryError::File`] if only the
-    /// revocation list could not be written: the change is in force then, and the list is made by
+    /// revocation list with a revocation could not be written: the change is in force then, and the list is made by
     /// the next [`Self::refresh_crls`].
     pub async fn change_holder(
         &self,
@@ -228,11 +230,14 @@ impl Registry {
             .on_behalf(&warrant)
             .change_holder_by(authority, holder, change, warrant, now)
             .await;
-        let changed = self.end_warrant(turn, outcome).await?;
-        if let Some(reason) = change.revokes_for() {
-            self.push(authority, &changed.revoked, Revocation { at, reason })
-                .await?;
-            self.renew_crls(authority, now).await?;
+        let mut changed = self.end_warrant(turn, outcome).await?;
+        match change.revokes_for() {
+            Some(reason) => {
+                self.push(authority, &changed.revoked, Revocation { at, reason })
+                    .await?;
+                self.renew_crls(authority, now).await?;
+            }
+            None => changed.is_listed = self.publish_holds(authority, now).await,
         }
         Ok(changed)
     }
@@ -247,8 +252,12 @@ impl Registry {
         now: OffsetDateTime,
     ) -> Result<HolderChanged, RegistryError> {
         let mut tx = self.write(now).await?;
-        let from = match state_in(&mut tx, authority, holder).await? {
-            Some(state) => state,
+        let from = match ordered_state(&mut tx, authority, holder).await? {
+            // Suspended by the directory alone, which ends it.
+            Some((HolderState::Enrolled, true)) if change == HolderChange::Resume => {
+                return Err(RegistryError::Disabled(holder.to_owned()));
+            }
+            Some((state, _)) => state,
             // Invited and not enrolled yet: as good as enrolled, for what may become of it.
             None if invited(&mut tx, authority, holder).await? => HolderState::Enrolled,
             None => {
@@ -270,6 +279,7 @@ impl Registry {
             true => noun_of(Profile::NetworkServer),
             false => noun(authority),
         };
+        let held_before = on_hold::count(&mut tx, authority, holder).await?;
         set_state(&mut tx, authority, holder, to, now).await?;
         // Whole seconds, as in lists.
         let at = now.replace_nanosecond(0).unwrap_or(now);
@@ -278,11 +288,16 @@ impl Registry {
             revoked = revoke_all(&mut tx, authority, holder, Revocation { at, reason }).await?;
             void_codes(&mut tx, authority, holder).await?;
         }
+        let certificates = match change {
+            HolderChange::Suspend => on_hold::count(&mut tx, authority, holder).await?,
+            HolderChange::Resume => held_before,
+            _ => revoked.len() as u64,
+        };
         let changed = events::HolderChanged {
             kind: change.recorded(noun),
             old: from.name().to_owned(),
             new: to.name().to_owned(),
-            certificates: revoked.len() as u64,
+            certificates,
         };
         let by = warrant.by();
         let mut state_event = changed.into_event(now, by.clone(), format!("{noun}/{holder}"));
@@ -298,69 +313,15 @@ impl Registry {
         }
         events.insert(0, state_event);
         events.extend(self.finish_in(&mut tx, warrant, to.name(), now).await?);
+        let to = state_in(&mut tx, authority, holder).await?.unwrap_or(to);
         tx.record(events).await?;
-        tx.commit().await?;
-        Ok(HolderChanged { from, to, revoked })
-    }
-
-    /// The state of a device or person with its epoch, which grows with every change of the state
-    /// and every revocation of a certificate: what rests on an older epoch has ended. `None` for
-    /// one that never got a certificate.
-    ///
-    /// # Errors
-    /// [`RegistryError::Store`] or [`RegistryError::Corrupt`].
-    pub async fn holder_state(
-        &self,
-        authority: CaKind,
-        holder: &str,
-    ) -> Result<Option<(HolderState, i64)>, RegistryError> {
-        let row: Option<(String, i64)> = sqlx::query_as(
-            "SELECT state, epoch FROM holders WHERE authority = ? AND holder_id = ?",
-        )
-        .bind(authority.name())
-        .bind(holder)
-        .fetch_optional(self.readers(authority))
-        .await?;
-        row.map(|(name, epoch)| Ok((name.parse()?, epoch)))
-            .transpose()
-    }
-
-    /// Names of the holders of an authority that are not enrolled.
-    ///
-    /// # Errors
-    /// [`RegistryError::Store`].
-    pub async fn refused_holders(&self, authority: CaKind) -> Result<Vec<String>, RegistryError> {
-        let rows = sqlx::query_scalar(
-            "SELECT holder_id FROM holders WHERE authority = ? AND state <> 'enrolled'
-             ORDER BY holder_id",
-        )
-        .bind(authority.name())
-        .fetch_all(self.readers(authority))
-        .await?;
-        Ok(rows)
-    }
-
-    /// All devices and people with their states, by name.
-    ///
-    /// # Errors
-    /// [`RegistryError::Store`] or [`RegistryError::Corrupt`].
-    pub async fn holders(&self) -> Result<Vec<HolderRecord>, RegistryError> {
-        let rows: Vec<(String, String, String, i64)> = sqlx::query_as(
-            "SELECT authority, holder_id, state, changed_at FROM holders
-             ORDER BY authority, holder_id",
-        )
-        .fetch_all(self.inner.sql.read())
-        .await?;
-        rows.into_iter()
-            .map(|(authority, holder, state, at)| {
-                Ok(HolderRecord {
-                    authority,
-                    holder,
-                    state: state.parse()?,
-                    changed_at: crate::records::instant(at)?,
-                })
-            })
-            .collect()
+        tx.commit_then(|| self.inner.holds.changed()).await?;
+        Ok(HolderChanged {
+            from,
+            to,
+            revoked,
+            is_listed: true,
+        })
     }
 }
 
@@ -399,47 +360,35 @@ pub(crate) fn check_enrolled(
     }
 }
 
-/// The authority among whose holders somebody with such a certificate has a state. Those of the site's own
-/// services have none: their holder is this installation, and they are for no client.
-pub(crate) const fn has_state(profile: Profile) -> Option<CaKind> {
-    match profile {
-        Profile::User { .. } => Some(CaKind::Users),
-        Profile::Device | Profile::VpnDevice => Some(CaKind::Devices),
-        Profile::Gateway | Profile::NetworkServer => Some(CaKind::Services),
-        Profile::Named { authority, .. } => Some(authority),
-        Profile::Root
-        | Profile::IssuingCa(_)
-        | Profile::Server
-        | Profile::ServiceSigner
-        | Profile::TrustBundleSigner
-        | Profile::ServiceRecipient
-        | Profile::OcspSigner(_)
-        | Profile::CmpSigner
-        | Profile::ScepAuthority
-        | Profile::CeremonySigner => None,
-    }
-}
-
-/// Names of the profiles of the site's own services.
-pub(crate) fn own_profiles() -> Vec<String> {
-    let all = Profile::ALL.into_iter();
-    all.filter(|one| one.issued_by() == Some(CaKind::Services) && has_state(*one).is_none())
-        .map(|one| one.to_string())
-        .collect()
-}
-
 pub(crate) async fn state_in(
     tx: &mut Transaction<'static, Sqlite>,
     authority: CaKind,
     holder: &str,
 ) -> Result<Option<HolderState>, RegistryError> {
     let state: Option<String> =
-        sqlx::query_scalar("SELECT state FROM holders WHERE authority = ? AND holder_id = ?")
+        sqlx::query_scalar("SELECT effective FROM holders WHERE authority = ? AND holder_id = ?")
             .bind(authority.name())
             .bind(holder)
             .fetch_optional(&mut **tx)
             .await?;
     state.map(|name| name.parse()).transpose()
+}
+
+/// The state by orders alone, and whether the directory has the person disabled.
+async fn ordered_state(
+    tx: &mut Transaction<'static, Sqlite>,
+    authority: CaKind,
+    holder: &str,
+) -> Result<Option<(HolderState, bool)>, RegistryError> {
+    let row: Option<(String, bool)> = sqlx::query_as(
+        "SELECT state, disabled_at IS NOT NULL FROM holders WHERE authority = ? AND holder_id = ?",
+    )
+    .bind(authority.name())
+    .bind(holder)
+    .fetch_optional(&mut **tx)
+    .await?;
+    row.map(|(state, is_disabled)| Ok((state.parse()?, is_disabled)))
+        .transpose()
 }
 
 async fn set_state(
@@ -562,30 +511,4 @@ async fn is_network_server(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_change_of_every_state_follows_the_table() {
-        use HolderState::{Enrolled, Retired, Revoked, Suspended};
-        let reason = RevocationReason::KeyCompromise;
-        // By change: the new state of an enrolled, suspended, revoked and retired holder.
-        let table = [
-            (HolderChange::Suspend, [Some(Suspended), None, None, None]),
-            (HolderChange::Resume, [None, Some(Enrolled), None, None]),
-            (
-                HolderChange::Revoke(reason),
-                [Some(Revoked), Some(Revoked), Some(Revoked), None],
-            ),
-            (
-                HolderChange::Retire,
-                [Some(Retired), Some(Retired), Some(Retired), None],
-            ),
-            (HolderChange::Readmit, [None, None, Some(Enrolled), None]),
-        ];
-        for (change, expected) in table {
-            let states = [Enrolled, Suspended, Revoked, Retired];
-            assert_eq!(states.map(|s| change.apply(s)), expected, "{change:?}");
-        }
-    }
-}
+mod tests;

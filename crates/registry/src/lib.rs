@@ -79,7 +79,9 @@ pub mod est;
 mod files;
 mod generation;
 mod hierarchy;
+mod holder_profiles;
 mod holders;
+mod holds;
 mod invitations;
 mod invited;
 mod issue;
@@ -89,6 +91,7 @@ mod lists;
 mod names;
 mod noun;
 mod ocsp;
+mod on_hold;
 mod orders;
 mod origin;
 mod profiles;
@@ -128,6 +131,7 @@ use crate::acme::Acme;
 use crate::authority::{Authorities, SigningPools};
 use crate::batch::Batches;
 use crate::cmp::Cmp;
+use crate::holds::HoldsCompared;
 use crate::lists::Lists;
 use crate::ocsp::Ocsp;
 use crate::profiles::Profiles;
@@ -152,6 +156,7 @@ pub use self::enrol::MAX_RENEWALS;
 pub use self::error::{AdmissionError, EnrolError, RegistryError};
 pub use self::generation::{AuthorityId, AuthorityState, UnknownAuthority};
 pub use self::holders::{HolderChange, HolderChanged, HolderRecord, HolderRefused, HolderState};
+pub use self::holds::{DisabledFuture, DisabledLookup, hold_disabled};
 pub use self::invitations::{Invitation, Invited};
 pub use self::issue::Issued;
 pub use self::lists::{CrlName, PublishedList, UnknownCrl};
@@ -223,6 +228,7 @@ struct Inner {
     profiles: Profiles,
     known_names: std::sync::Mutex<names::KnownNames>,
     lists: Lists,
+    holds: HoldsCompared,
     batches: Batches,
     turn: WriteTurn,
     /// Held while a step of a request is made.
@@ -327,6 +333,7 @@ impl Registry {
                 profiles: Profiles::default(),
                 known_names: std::sync::Mutex::default(),
                 lists: Lists::default(),
+                holds: HoldsCompared::default(),
                 batches: Batches::default(),
                 turn: WriteTurn::default(),
                 request_turn: tokio::sync::Mutex::default(),

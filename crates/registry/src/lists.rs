@@ -5,7 +5,8 @@
 //! number of shards: the whole list, the certificate's shard, and their delta lists.
 //!
 //! `revoked.listed` is the number of the first list that names a revocation. From it follows which lists are behind, also
-//! after a crash and where another process revoked, and what a delta list must say.
+//! after a crash and where another process revoked, and what a delta list must say. Holds have such numbers in
+//! [`holds`](crate::holds).
 
 mod book;
 mod name;
@@ -126,6 +127,8 @@ struct Draft {
     points: Vec<String>,
     /// Of a delta list.
     base: Option<i64>,
+    /// Serial numbers that a delta list takes from hold.
+    released: Vec<Vec<u8>>,
     freshest_url: Option<String>,
     life: Duration,
 }
@@ -147,7 +150,7 @@ impl OwnShard {
         tx: &mut Transaction<'static, Sqlite>,
         id: AuthorityId,
     ) -> Result<(), RegistryError> {
-        Registry::note_shard(tx, id, self.shard, &self.crl_url).await
+        book::note_shard(tx, id, self.shard, &self.crl_url).await
     }
 }
 
@@ -379,6 +382,7 @@ impl Registry {
                 revoked: self.entries(id, part, number, now).await?,
                 points: points.clone(),
                 base: None,
+                released: Vec::new(),
                 freshest_url: config.crl_url(&part.delta(id).to_string()),
                 life: config.lifetimes.crl,
             };
@@ -396,6 +400,7 @@ impl Registry {
             revoked: changes.revoked,
             points,
             base: Some(changes.base),
+            released: changes.released,
             freshest_url: None,
             life: config.lifetimes.delta_crl,
         };
@@ -415,8 +420,7 @@ impl Registry {
                 },
                 Some(base) => CrlForm::Delta {
                     base: base.unsigned_abs(),
-                    // Nothing is ever taken from hold: a revocation in the database is for good.
-                    released: &[],
+                    released: &draft.released,
                 },
             };
             let der = authority.signing()?.sign_crl(&CrlRequest {
@@ -487,7 +491,8 @@ impl Registry {
         der: Arc<[u8]>,
         now: OffsetDateTime,
     ) -> Result<(), RegistryError> {
-        let verified = self.inner.trust.accept_crl(&der, now)?;
+        // Doors read the state of the holder, which may have changed after the list.
+        let verified = self.inner.trust.accept_own_crl(&der, now)?;
         let is_delta = matches!(name, CrlName::Delta(_) | CrlName::ShardDelta(..));
         if verified.is_delta() != is_delta {
             return Err(RegistryError::Corrupt("revocation list"));

@@ -21,6 +21,7 @@ use store::sqlx;
 use time::OffsetDateTime;
 
 use crate::generation::AuthorityId;
+use crate::on_hold;
 use crate::records::instant;
 use crate::{Registry, RegistryError};
 
@@ -259,24 +260,21 @@ impl Registry {
         Ok(answer)
     }
 
-    /// Whether a certificate was issued, and whether and since when it is revoked.
+    /// Whether a certificate was issued, and whether and since when it is revoked or on hold.
     async fn ocsp_status(
         &self,
         id: AuthorityId,
         serial: &str,
     ) -> Result<Option<Option<Revocation>>, RegistryError> {
-        let row: Option<(Option<i64>, Option<String>)> = sqlx::query_as(
-            "SELECT r.at, r.reason FROM issued i
-             LEFT JOIN revoked r ON r.authority = i.authority AND r.serial = i.serial
-             WHERE i.authority = ? AND i.serial = ? AND i.generation = ?",
-        )
-        .bind(id.kind().name())
-        .bind(serial)
-        .bind(id.generation())
-        // Strangers ask: not with the connections that devices wait for.
-        .fetch_optional(self.inner.people.read())
-        .await?;
-        let Some((at, reason)) = row else {
+        type Row = (Option<i64>, Option<String>, Option<i64>);
+        let row: Option<Row> = sqlx::query_as(sqlx::AssertSqlSafe(on_hold::status_query()))
+            .bind(id.kind().name())
+            .bind(serial)
+            .bind(id.generation())
+            // Strangers ask: not with the connections that devices wait for.
+            .fetch_optional(self.inner.people.read())
+            .await?;
+        let Some((at, reason, held_at)) = row else {
             return Ok(None);
         };
         let revocation = |(at, reason): (i64, String)| {
@@ -288,7 +286,9 @@ impl Registry {
                 reason,
             })
         };
-        at.zip(reason).map(revocation).transpose().map(Some)
+        let hold = || held_at.zip(Some(RevocationReason::CertificateHold.name().to_owned()));
+        let known = at.zip(reason).or_else(hold);
+        known.map(revocation).transpose().map(Some)
     }
 }
 

@@ -182,6 +182,15 @@ pub enum InBook<'a> {
         /// Not for being superseded alone, which nobody ordered.
         is_ordered: bool,
     },
+    /// A holder of certificates.
+    Holder {
+        authority: &'a str,
+        holder: &'a str,
+        /// By orders.
+        state: &'a str,
+        /// The directory has the person disabled.
+        is_disabled: bool,
+    },
 }
 
 /// The hash, as the log has it, of all rows that are held against the log, of a book that is only read, and may be in use.
@@ -205,18 +214,21 @@ pub async fn for_each_in_book(
 ) -> Result<(), RegistryError> {
     let file = SqliteConnectOptions::new().filename(directory.join("registry.sqlite"));
     let mut book = SqliteConnection::connect_with(&file.read_only(true)).await?;
-    let readers: [(&str, Reader); 3] = [
-        ("'', certificate FROM issued", |(_, _, _, der), each| {
-            each(InBook::Certificate(der));
-        }),
+    let readers: [(&str, Reader); 5] = [
         (
-            "'', envelope FROM archived_keys",
+            "serial, '', certificate FROM issued WHERE",
+            |(_, _, _, der), each| {
+                each(InBook::Certificate(der));
+            },
+        ),
+        (
+            "serial, '', envelope FROM archived_keys WHERE",
             |(_, serial, _, message), each| {
                 each(InBook::ArchivedKey { serial, message });
             },
         ),
         (
-            "authority, CAST(reason AS BLOB) FROM revoked",
+            "serial, authority, CAST(reason AS BLOB) FROM revoked WHERE",
             |(_, serial, authority, reason), each| {
                 each(InBook::Revoked {
                     authority,
@@ -225,11 +237,17 @@ pub async fn for_each_in_book(
                 });
             },
         ),
+        (
+            "holder_id, authority, CAST(state AS BLOB) FROM holders WHERE disabled_at IS NULL AND",
+            |row, each| each(holder(row, false)),
+        ),
+        (
+            "holder_id, authority, CAST(state AS BLOB) FROM holders WHERE disabled_at IS NOT NULL AND",
+            |row, each| each(holder(row, true)),
+        ),
     ];
     for (columns, read) in readers {
-        let query = format!(
-            "SELECT rowid, serial, {columns} WHERE rowid > ? ORDER BY rowid LIMIT {AT_ONCE}"
-        );
+        let query = format!("SELECT rowid, {columns} rowid > ? ORDER BY rowid LIMIT {AT_ONCE}");
         let mut after = i64::MIN;
         loop {
             let rows: Vec<BookRow> = sqlx::query_as(sqlx::AssertSqlSafe(query.clone()))
@@ -246,7 +264,16 @@ pub async fn for_each_in_book(
     Ok(())
 }
 
-/// Number of the row, serial number, and what else there is.
+fn holder((_, holder, authority, state): &BookRow, is_disabled: bool) -> InBook<'_> {
+    InBook::Holder {
+        authority,
+        holder,
+        state: std::str::from_utf8(state).unwrap_or_default(),
+        is_disabled,
+    }
+}
+
+/// Number of the row, serial number or holder, and what else there is.
 type BookRow = (i64, String, String, Vec<u8>);
 type Reader = fn(&BookRow, &mut dyn FnMut(InBook<'_>));
 

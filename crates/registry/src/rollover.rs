@@ -481,7 +481,7 @@ mod tests {
         .execute(&mut *tx)
         .await
         .unwrap();
-        sqlx::query("INSERT INTO holders VALUES ('devices', ?, 'enrolled', 1, 0)")
+        sqlx::query("INSERT INTO holders (authority, holder_id, state, changed_at) VALUES ('devices', ?, 'enrolled', 1)")
             .bind(name)
             .execute(&mut *tx)
             .await

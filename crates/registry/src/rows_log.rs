@@ -34,6 +34,7 @@ pub(crate) const WATCHED: &[Watched] = &[
     in_order("issued", &[]),
     watched("revoked", &[]),
     watched("holders", &[]),
+    watched("listed_holds", &[]),
     watched("one_time_codes", &[]),
     watched("invitations", &["sealed"]),
     watched("acme_accounts", &[]),

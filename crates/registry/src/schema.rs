@@ -59,6 +59,10 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         version: 14,
         sql: V14,
     },
+    Migration {
+        version: 15,
+        sql: V15,
+    },
 ];
 
 const V1: &str = "
@@ -385,4 +389,35 @@ CREATE TABLE writing_by_key (
 INSERT INTO writing_by_key (committed) SELECT committed FROM writing;
 DROP TABLE writing;
 ALTER TABLE writing_by_key RENAME TO writing;
+";
+
+/// Holds follow from the state of a holder; what lists have said of them is kept.
+const V15: &str = "
+-- Since when the directory has the person disabled; NULL: it does not.
+ALTER TABLE holders ADD COLUMN disabled_at INTEGER;
+-- The state that counts: the certificates of a disabled person are on hold, as those of a suspended one.
+ALTER TABLE holders ADD COLUMN effective TEXT AS (
+    CASE WHEN state = 'enrolled' AND disabled_at IS NOT NULL THEN 'suspended' ELSE state END);
+-- Since when all certificates are on hold; NULL: they are not.
+ALTER TABLE holders ADD COLUMN held_at INTEGER AS (
+    CASE state WHEN 'suspended' THEN min(changed_at, coalesce(disabled_at, changed_at))
+               WHEN 'enrolled' THEN disabled_at END);
+CREATE INDEX holders_held ON holders (authority, holder_id) WHERE held_at IS NOT NULL;
+CREATE INDEX holders_disabled ON holders (authority, holder_id) WHERE disabled_at IS NOT NULL;
+
+-- Holds on revocation lists. A delta list takes certificates back whose hold has ended.
+CREATE TABLE listed_holds (
+    authority    TEXT NOT NULL,
+    serial       TEXT NOT NULL,
+    generation   INTEGER NOT NULL,
+    shard        INTEGER,
+    at           INTEGER NOT NULL,     -- since when it is on hold
+    listed       INTEGER NOT NULL,     -- number of the first list with it
+    released     INTEGER,              -- number of the first list without it; NULL: there is none yet
+    PRIMARY KEY (authority, serial, listed),
+    FOREIGN KEY (authority, serial) REFERENCES issued (authority, serial)
+) STRICT;
+CREATE INDEX listed_holds_by_listing ON listed_holds (authority, generation, listed);
+CREATE INDEX listed_holds_by_release ON listed_holds (authority, generation, released);
+CREATE UNIQUE INDEX listed_holds_open ON listed_holds (authority, serial) WHERE released IS NULL;
 ";

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
+use crate::disabled_people;
 use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::parts::Site;
 
@@ -255,16 +256,27 @@ pub async fn import(
     let imported = match required {
         true => {
             directory
-                .import_keeping_rights(people, enable, who, now)
+                .import_keeping_rights(people, enable, who.clone(), now)
                 .await
         }
-        false => directory.import(people, enable, who, now).await,
+        false => directory.import(people, enable, who.clone(), now).await,
     };
     let hint = match required {
         true => "nobody was changed; rights are changed with `cordon registry request new person`",
         false => "correct it; nobody was changed",
     };
-    imported.or_hint("cannot import", hint)
+    let imported = imported.or_hint("cannot import", hint)?;
+    hold_disabled(site, &who, now).await?;
+    Ok(imported)
+}
+
+/// Has the certificates of disabled people on hold, and those of enabled ones no longer.
+async fn hold_disabled(site: &Site, who: &Actor, now: OffsetDateTime) -> Outcome {
+    let followed = disabled_people::follow(&site.registry, &site.directory, who, now).await;
+    followed.or_hint(
+        "the directory is changed, but certificates of disabled people are not on hold yet",
+        "nothing: the site tries again every two seconds; if this remains, see the log",
+    )
 }
 
 /// Devices, people and gateways with their states.
@@ -289,5 +301,6 @@ pub async fn set_active(
             format!("cannot change {uid}"),
             "`cordon directory list` shows everybody",
         )?;
+    hold_disabled(site, who, now).await?;
     Ok(json!({ "uid": uid, "active": active }))
 }

@@ -322,15 +322,12 @@ fn actor(principal: &Principal, caller: &Caller<'_>) -> Actor {
 /// The Unix user as events name it beside a person.
 fn unix_user(caller: &Caller<'_>) -> String {
     let unix = &caller.unix;
-    format!("{} ({})", unix.id, unix.name.as_deref().unwrap_or_default())
+    format!("{} ({})", unix.id, unix.shown())
 }
 
 fn offline(actor: Actor) -> Actor {
-    let name = actor.name.unwrap_or_default();
-    Actor {
-        name: Some(format!("{name}, site not running")),
-        ..actor
-    }
+    let name = Some(format!("{}, site not running", actor.shown()));
+    Actor { name, ..actor }
 }
 
 /// Asks for a challenge over the control socket and gives the line to send.

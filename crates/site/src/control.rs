@@ -12,7 +12,7 @@ use audit::Actor;
 use pki::clearance::Clearance;
 use pki::crl::RevocationReason;
 use pki::profile::CaKind;
-use registry::{HolderChange, Revoked};
+use registry::{HolderChange, RegistryError, Revoked};
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -419,16 +419,18 @@ async fn change_holder(
     let changed = site
         .registry
         .change_holder(kind, name, change, warrant, now)
-        .await
-        .or_hint(
-            format!("cannot {} {name}", change.name()),
-            "`cordon registry list` shows devices and people with their states",
-        )?;
+        .await;
+    let hint = match &changed {
+        Err(RegistryError::Disabled(_)) => "enable them with `cordon directory enable`",
+        _ => "`cordon registry list` shows devices and people with their states",
+    };
+    let changed = changed.or_hint(format!("cannot {} {name}", change.name()), hint)?;
     Ok(json!({
         "holder": name,
         "old": changed.from.name(),
         "new": changed.to.name(),
         "revoked": changed.revoked,
+        "listed": changed.is_listed,
     }))
 }
 

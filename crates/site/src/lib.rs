@@ -16,6 +16,7 @@ pub mod console;
 pub mod control;
 pub mod credentials;
 mod databases;
+mod disabled_people;
 mod export;
 mod failure;
 pub mod gate;

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use audit::Actor;
+use directory::Directory;
+use error_report::Report;
 use pki::cert::Certificate;
 use pki::profile::CaKind;
 use registry::{AuthorityId, AuthorityRecord, AuthorityState, CrlName, Registry};
@@ -13,6 +16,7 @@ use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
 use crate::credentials::Credentials;
+use crate::disabled_people;
 use crate::failure::Outcome;
 use crate::keys::validity;
 
@@ -33,6 +37,7 @@ const AUTHORITY_WARNING: time::Duration = time::Duration::days(730);
 /// Renews certificates and revocation lists until `stop`.
 pub(crate) async fn run(
     registry: Registry,
+    directory: Directory,
     credentials: Arc<Credentials>,
     clock: ClockFloor,
     stop: CancellationToken,
@@ -77,6 +82,11 @@ pub(crate) async fn run(
         if let Err(error) = registry.alert_overdue(now).await {
             tracing::error!(%error, "overdue approvals cannot be looked up; trying again");
             paused_until = Some(Instant::now() + PAUSE);
+        }
+        let by = Actor::service("cordon");
+        let followed = disabled_people::follow(&registry, &directory, &by, now).await;
+        if let Err(error) = followed {
+            tracing::error!(error = %Report(&error), "certificates of disabled people are not on hold; trying again");
         }
         credentials.staple(&registry, now).await;
         if let Err(error) = registry.refresh_crls(now).await {

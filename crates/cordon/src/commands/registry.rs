@@ -114,8 +114,14 @@ async fn change(args: HolderArgs, change: Change, json: bool) -> Outcome {
         0 => String::new(),
         count => format!(", {count} certificates revoked"),
     };
+    let listed = match value.get("listed").and_then(serde_json::Value::as_bool) {
+        Some(false) => {
+            "\nthe revocation lists do not say so yet: the site tries again every two seconds"
+        }
+        _ => "",
+    };
     let summary = format!(
-        "{} was {} and is {}{certificates}",
+        "{} was {} and is {}{certificates}{listed}",
         text(&value, "holder"),
         text(&value, "old"),
         text(&value, "new"),

@@ -2,7 +2,7 @@
 
 use time::OffsetDateTime;
 
-use super::revocation::Revocation;
+use super::revocation::{Revocation, RevocationReason};
 use super::scope::CrlScope;
 use crate::issuer_id::{AnchorId, IssuerId};
 
@@ -30,6 +30,14 @@ pub struct VerifiedCrl {
 }
 
 impl VerifiedCrl {
+    /// The same list without the certificates that are on hold.
+    pub(crate) fn without_holds(mut self) -> Self {
+        let is_hold =
+            |entry: &RevokedEntry| entry.revocation.reason == RevocationReason::CertificateHold;
+        self.entries.retain(|entry| !is_hold(entry));
+        self
+    }
+
     /// Whether it speaks for all certificates of its issuer, and needs no other CRL for that.
     #[must_use]
     pub fn is_whole(&self) -> bool {

@@ -30,6 +30,15 @@ impl TrustStore {
         self.accept_crl_of(der, &[], now)
     }
 
+    /// As [`Self::accept_crl`], for the process that issues the list: revocations are recorded, holds are not. The issuer reads
+    /// holds from its database, where they end at once, also while no list can be made.
+    ///
+    /// # Errors
+    /// As [`Self::accept_crl`].
+    pub fn accept_own_crl(&self, der: &[u8], now: OffsetDateTime) -> Result<VerifiedCrl, CrlError> {
+        self.accept_list(der, &[], VerifiedCrl::without_holds, now)
+    }
+
     /// As [`Self::accept_crl`], for an authority that has a key of its own for lists: `signers` are
     /// certificates that may hold it.
     ///
@@ -42,6 +51,17 @@ impl TrustStore {
         &self,
         der: &[u8],
         signers: &[CertificateDer<'_>],
+        now: OffsetDateTime,
+    ) -> Result<VerifiedCrl, CrlError> {
+        self.accept_list(der, signers, |verified| verified, now)
+    }
+
+    /// Verifies a list and records what `recorded` leaves of it.
+    fn accept_list(
+        &self,
+        der: &[u8],
+        signers: &[CertificateDer<'_>],
+        recorded: fn(VerifiedCrl) -> VerifiedCrl,
         now: OffsetDateTime,
     ) -> Result<VerifiedCrl, CrlError> {
         let parsed = crl::parse(der)?;
@@ -71,10 +91,10 @@ impl TrustStore {
             };
             match self.crl_signer(signer, &given, &authorities, now) {
                 Ok(record) => {
-                    let verified = VerifiedCrl {
+                    let verified = recorded(VerifiedCrl {
                         signer: Some(record.into_signer()),
                         ..verified
-                    };
+                    });
                     self.inner.status.apply(&verified)?;
                     return Ok(verified);
                 }

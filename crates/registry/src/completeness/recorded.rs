@@ -49,7 +49,7 @@ pub(super) struct Recorded {
     pub(super) names: Vec<String>,
     /// The account of Windows that it logs on to.
     pub(super) account: Option<WindowsAccount>,
-    spki_sha256: Option<String>,
+    pub(super) spki_sha256: Option<String>,
     by: String,
 }
 

@@ -13,6 +13,7 @@ use time::{Duration, OffsetDateTime};
 
 use super::name::Part;
 use crate::generation::AuthorityId;
+use crate::holds::{ListedHolds, are_listed, list_holds};
 use crate::records::instant;
 use crate::{Registry, RegistryError};
 
@@ -32,6 +33,17 @@ const OVERLAP: Duration = Duration::days(7);
 const LISTED: &str = "SELECT r.serial, r.at, r.reason, r.listed FROM revoked r
     JOIN issued i ON i.authority = r.authority AND i.serial = r.serial
     WHERE r.authority = ?1 AND r.generation = ?6 AND (r.reason <> 'superseded' OR i.not_after >= ?2)";
+/// Holds that stand on the lists; each leaves them after the end of its certificate.
+const HELD: &str =
+    "SELECT r.serial, r.at, 'certificate-hold' AS reason, r.listed FROM listed_holds r
+    JOIN issued i ON i.authority = r.authority AND i.serial = r.serial
+    WHERE r.authority = ?1 AND r.generation = ?6 AND r.released IS NULL AND i.not_after >= ?2";
+/// Certificates whose hold has ended: those that are neither held again nor revoked. They have no reason.
+const RELEASED: &str = "SELECT r.serial, r.at, NULL AS reason, max(r.released) AS listed FROM listed_holds r
+    JOIN issued i ON i.authority = r.authority AND i.serial = r.serial
+    WHERE r.authority = ?1 AND r.generation = ?6 AND i.not_after >= ?2
+    AND NOT EXISTS (SELECT 1 FROM listed_holds o WHERE o.authority = r.authority AND o.serial = r.serial AND o.released IS NULL)
+    AND NOT EXISTS (SELECT 1 FROM revoked o WHERE o.authority = r.authority AND o.serial = r.serial)";
 /// How long after its expiry: whoever reads the list may have a slow clock.
 const AFTER_EXPIRY: Duration = Duration::days(30);
 
@@ -44,6 +56,23 @@ pub(super) struct Changes {
     /// The number of that list.
     pub(super) base: i64,
     pub(super) revoked: Vec<RevokedEntry>,
+    /// Serial numbers of those whose hold has ended.
+    pub(super) released: Vec<Vec<u8>>,
+}
+
+/// A change that lists tell of.
+enum Change {
+    Revoked(RevokedEntry),
+    Released(Vec<u8>),
+}
+
+impl Change {
+    fn into_revoked(self) -> Result<RevokedEntry, RegistryError> {
+        match self {
+            Self::Revoked(entry) => Ok(entry),
+            Self::Released(_) => Err(RegistryError::Corrupt("reason")),
+        }
+    }
 }
 
 impl Registry {
@@ -84,22 +113,6 @@ impl Registry {
             .await?)
     }
 
-    /// Records that a certificate names this shard at `url`.
-    pub(super) async fn note_shard(
-        tx: &mut Transaction<'static, Sqlite>,
-        id: AuthorityId,
-        shard: u16,
-        url: &str,
-    ) -> Result<(), RegistryError> {
-        sqlx::query("INSERT OR IGNORE INTO crl_shards (authority, shard, url) VALUES (?, ?, ?)")
-            .bind(id.to_string())
-            .bind(i64::from(shard))
-            .bind(url)
-            .execute(&mut **tx)
-            .await?;
-        Ok(())
-    }
-
     /// Takes the number of the next lists, which are the first for everything that was on none.
     ///
     /// The number is used up before anything is signed: it must never stand on two different lists of one scope. It is at
@@ -130,16 +143,19 @@ impl Registry {
         .execute(&mut **tx)
         .await?
         .rows_affected();
-        if listed > 0 {
+        let holds = list_holds(&mut tx, id, number).await?;
+        if listed > 0 || holds != ListedHolds::default() {
             let actor = Actor::service("registry");
             let list = format!("revocation-list/{id}");
             let listed = RevocationsListed {
                 number,
                 certificates: listed,
+                held: (holds.held > 0).then_some(holds.held),
+                released: (holds.released > 0).then_some(holds.released),
             };
             let event = listed
                 .into_event(now, actor, list)
-                .with_reason("the next lists are the first that have these certificates");
+                .with_reason("the next lists are the first that say so of these certificates");
             tx.record(vec![event]).await?;
         }
         tx.commit().await?;
@@ -160,10 +176,18 @@ impl Registry {
         .bind(id.generation())
         .fetch_one(self.inner.sql.read())
         .await?;
+        let unlisted = unlisted || !are_listed(self, id).await?;
         // By the other index SQLite would look at everything that was ever revoked, every few seconds.
         let rows: Vec<(Option<i64>, i64)> = sqlx::query_as(
-            "SELECT shard, max(listed) FROM revoked INDEXED BY revoked_by_listing
-             WHERE authority = ? AND generation = ? AND listed > ? GROUP BY shard",
+            "SELECT shard, max(number) FROM (
+                 SELECT shard, listed AS number FROM revoked INDEXED BY revoked_by_listing
+                 WHERE authority = ?1 AND generation = ?2 AND listed > ?3
+                 UNION ALL
+                 SELECT shard, listed FROM listed_holds INDEXED BY listed_holds_by_listing
+                 WHERE authority = ?1 AND generation = ?2 AND listed > ?3
+                 UNION ALL
+                 SELECT shard, released FROM listed_holds INDEXED BY listed_holds_by_release
+                 WHERE authority = ?1 AND generation = ?2 AND released > ?3) GROUP BY shard",
         )
         .bind(id.kind().name())
         .bind(id.generation())
@@ -185,15 +209,16 @@ impl Registry {
         Ok(needed)
     }
 
-    /// Everything that is known to be revoked.
+    /// Everything that is known to be revoked for good.
     pub(crate) async fn every_entry(
         &self,
         id: AuthorityId,
     ) -> Result<Vec<RevokedEntry>, RegistryError> {
-        let rows = self
-            .rows(id, Part::Whole, i64::MIN, "ORDER BY r.at, r.serial", 0)
-            .await?;
-        rows.into_iter().map(|row| Ok(row?.0)).collect()
+        let query = format!("{LISTED} ORDER BY r.at, r.serial");
+        let rows = self.rows(id, Part::Whole, i64::MIN, query, 0).await?;
+        rows.into_iter()
+            .map(|(change, _)| change.into_revoked())
+            .collect()
     }
 
     /// What stands on the complete list of a part made at `now` with `number`: what is revoked meanwhile has a higher number,
@@ -205,12 +230,14 @@ impl Registry {
         number: i64,
         now: OffsetDateTime,
     ) -> Result<Vec<RevokedEntry>, RegistryError> {
-        let rest = match part {
-            Part::Whole => "AND r.listed <= ?4 ORDER BY r.at, r.serial",
-            Part::Shard(_) => "AND r.shard = ?3 AND r.listed <= ?4 ORDER BY r.at, r.serial",
-        };
-        let rows = self.rows(id, part, kept_from(now), rest, number).await?;
-        rows.into_iter().map(|row| Ok(row?.0)).collect()
+        let shard = part.condition();
+        let query = format!(
+            "{LISTED} {shard} AND r.listed <= ?4 UNION ALL {HELD} {shard} AND r.listed <= ?4 ORDER BY 2, 1"
+        );
+        let rows = self.rows(id, part, kept_from(now), query, number).await?;
+        rows.into_iter()
+            .map(|(change, _)| change.into_revoked())
+            .collect()
     }
 
     /// What a delta list made at `now` says, where the newest complete list has the number `complete`.
@@ -234,14 +261,13 @@ impl Registry {
         .fetch_all(self.inner.sql.read())
         .await?;
         let mut base = bases.first().copied().unwrap_or(complete);
-        let rest = match part {
-            Part::Whole => "AND r.listed > ?4 ORDER BY r.listed DESC, r.at, r.serial LIMIT ?5",
-            Part::Shard(_) => {
-                "AND r.shard = ?3 AND r.listed > ?4 ORDER BY r.listed DESC, r.at, r.serial LIMIT ?5"
-            }
-        };
-        let rows = self.rows(id, part, kept_from(now), rest, base).await?;
-        let mut rows = rows.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let shard = part.condition();
+        // RFC 5280, section 5.2.4: what was put on hold after the base and released since is taken back as well.
+        let query = format!(
+            "{LISTED} {shard} AND r.listed > ?4 UNION ALL {HELD} {shard} AND r.listed > ?4
+             UNION ALL {RELEASED} {shard} AND r.released > ?4 GROUP BY r.serial ORDER BY 4 DESC, 2, 1 LIMIT ?5"
+        );
+        let mut rows = self.rows(id, part, kept_from(now), query, base).await?;
         if let Some((_, first_left_out)) = rows.get(MAX_CHANGES) {
             let later = bases.iter().copied();
             base = later
@@ -250,8 +276,18 @@ impl Registry {
                 .unwrap_or(complete);
             rows.retain(|(_, listed)| *listed > base);
         }
-        let revoked = rows.into_iter().map(|(entry, _)| entry).collect();
-        Ok(Changes { base, revoked })
+        let (mut revoked, mut released) = (Vec::new(), Vec::new());
+        for (change, _) in rows {
+            match change {
+                Change::Revoked(entry) => revoked.push(entry),
+                Change::Released(serial) => released.push(serial),
+            }
+        }
+        Ok(Changes {
+            base,
+            revoked,
+            released,
+        })
     }
 
     async fn rows(
@@ -259,11 +295,11 @@ impl Registry {
         id: AuthorityId,
         part: Part,
         kept_from: i64,
-        rest: &str,
+        query: String,
         number: i64,
-    ) -> Result<Vec<Result<(RevokedEntry, i64), RegistryError>>, RegistryError> {
+    ) -> Result<Vec<(Change, i64)>, RegistryError> {
         let limit = i64::try_from(MAX_CHANGES.saturating_add(1)).unwrap_or(i64::MAX);
-        let rows = sqlx::query(sqlx::AssertSqlSafe(format!("{LISTED} {rest}")))
+        let rows = sqlx::query(sqlx::AssertSqlSafe(query))
             .bind(id.kind().name())
             .bind(kept_from)
             .bind(part.row())
@@ -272,7 +308,7 @@ impl Registry {
             .bind(id.generation())
             .fetch_all(self.inner.sql.read())
             .await?;
-        Ok(rows.iter().map(entry).collect())
+        rows.iter().map(change).collect()
     }
 
     /// Remembers complete lists as bases of delta lists, and forgets those out of date.
@@ -360,19 +396,38 @@ impl Registry {
     }
 }
 
-/// The entry of a list, and the number of the first list that has it.
-fn entry(row: &SqliteRow) -> Result<(RevokedEntry, i64), RegistryError> {
+/// Records that a certificate names this shard at `url`.
+pub(super) async fn note_shard(
+    tx: &mut Transaction<'static, Sqlite>,
+    id: AuthorityId,
+    shard: u16,
+    url: &str,
+) -> Result<(), RegistryError> {
+    sqlx::query("INSERT OR IGNORE INTO crl_shards (authority, shard, url) VALUES (?, ?, ?)")
+        .bind(id.to_string())
+        .bind(i64::from(shard))
+        .bind(url)
+        .execute(&mut **tx)
+        .await?;
+    Ok(())
+}
+
+/// What lists say of a certificate, and the number of the first list that says so.
+fn change(row: &SqliteRow) -> Result<(Change, i64), RegistryError> {
     let serial: String = row.try_get("serial")?;
-    let reason: String = row.try_get("reason")?;
+    let reason: Option<String> = row.try_get("reason")?;
     let listed: Option<i64> = row.try_get("listed")?;
+    let serial = hex::decode(serial).map_err(|_| RegistryError::Corrupt("serial"))?;
+    // What is on no list yet will be on the next one.
+    let listed = listed.unwrap_or(i64::MAX);
+    let Some(reason) = reason else {
+        return Ok((Change::Released(serial), listed));
+    };
     let revocation = Revocation {
         at: instant(row.try_get("at")?)?,
         reason: reason
             .parse()
             .map_err(|_| RegistryError::Corrupt("reason"))?,
     };
-    let serial = hex::decode(serial).map_err(|_| RegistryError::Corrupt("serial"))?;
-    // What is on no list yet will be on the next one.
-    let listed = listed.unwrap_or(i64::MAX);
-    Ok((RevokedEntry { serial, revocation }, listed))
+    Ok((Change::Revoked(RevokedEntry { serial, revocation }), listed))
 }

@@ -54,6 +54,14 @@ impl Part {
         }
     }
 
+    /// A condition on a row `r`, in whose query the third parameter is [`Self::row`].
+    pub(super) const fn condition(self) -> &'static str {
+        match self {
+            Self::Whole => "",
+            Self::Shard(_) => "AND r.shard = ?3",
+        }
+    }
+
     /// The shard's number in the database, where -1 stands for all certificates.
     pub(super) fn row(self) -> i64 {
         match self {

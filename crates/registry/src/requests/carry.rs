@@ -66,7 +66,9 @@ impl Registry {
         }
         match self.check_approvers_certificate(&der).await {
             Ok(()) => Ok(Some(der)),
-            Err(RequestError::ApproversCertificate { .. }) => Ok(None),
+            Err(RequestError::ApproversCertificate { .. } | RequestError::CentreKey { .. }) => {
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
     }

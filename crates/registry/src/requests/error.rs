@@ -94,6 +94,11 @@ pub enum RequestError {
         /// Approvals that it has.
         have: usize,
     },
+    /// A person at the centre may have the key as well.
+    #[error(
+        "the centre made the key of the certificate of {uid}, or had it; approvals need a key that only {uid} has"
+    )]
+    CentreKey { uid: String },
     #[error("certificate {0} is revoked already")]
     AlreadyRevoked(String),
     /// A fault on our side, or something that is not there.
@@ -140,6 +145,7 @@ impl RequestError {
             Self::OtherNames(_) => "other-names",
             Self::ByPassword => "by-password",
             Self::ApproversCertificate { .. } => "approvers-certificate",
+            Self::CentreKey { .. } => "centre-key",
             Self::AlreadyRevoked(_) => "already-revoked",
             Self::Registry(RegistryError::KeyListed) => "key-listed",
             Self::Registry(_) => "registry",

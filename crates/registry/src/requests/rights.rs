@@ -21,6 +21,16 @@ struct Certified {
     lineage: String,
 }
 
+/// Cause of a certificate.
+enum Cause {
+    /// By a request, with a key of the holder's or by an invitation.
+    Approved(Box<approval::Request>),
+    /// By an invitation that was ordered.
+    Invited,
+    /// By an order, with a key of the centre's.
+    Ordered,
+}
+
 fn rights_in(person: &ListedPerson) -> Rights {
     Rights {
         clearance: person.record.clearance,
@@ -107,9 +117,9 @@ impl Registry {
         Ok(people(uid).await.map_err(RegistryError::Directory)?)
     }
 
-    /// Makes sure that the certificate (DER) of an approver was itself approved by as many as an approver's needs: its holder
-    /// may have become one since. What was ordered while approvals were not required counts, as do certificates of
-    /// versions that did not ask for rights.
+    /// Makes sure that the key of an approver's certificate (DER) was never held by the centre, and that the certificate was
+    /// itself approved by as many as an approver's needs: its holder may have become one since. Invitations that were ordered
+    /// while approvals were not required count, as do certificates of versions that did not ask for rights.
     pub(super) async fn check_approvers_certificate(
         &self,
         certificate: &[u8],
@@ -117,13 +127,8 @@ impl Registry {
         let Some(certified) = self.certified(certificate).await? else {
             return Ok(());
         };
-        let invitation = invitations::by_id(self.inner.people.read(), &certified.lineage).await?;
-        let request = match invitation.map(|invitation| invitation.request) {
-            Some(Some(id)) => Some(self.request(&id).await?.request),
-            Some(None) => None,
-            None => self.request_of(&certified).await?,
-        };
-        let Some(request) = request else {
+        check_own_key(self, certificate, &certified).await?;
+        let Cause::Approved(request) = cause_of(self, &certified).await? else {
             return Ok(());
         };
         let rights = self.rights_of(&certified.uid).await?.unwrap_or_default();
@@ -177,4 +182,44 @@ impl Registry {
         }
         Ok(None)
     }
+}
+
+/// Refuses a key that the centre made or may have made: a person at the centre could sign with it. The first certificate of the
+/// key decides: one without a certification request was ordered, and the centre makes the keys of ordered certificates.
+async fn check_own_key(
+    registry: &Registry,
+    certificate: &[u8],
+    certified: &Certified,
+) -> Result<(), RequestError> {
+    let parsed = cert::from_der(certificate).map_err(RegistryError::from)?;
+    let first: (String, String) = sqlx::query_as(
+        "SELECT f.uid, f.lineage FROM issued f WHERE f.authority = ?1 AND f.spki_sha256 = (
+             SELECT i.spki_sha256 FROM issued i WHERE i.authority = ?1 AND i.serial = ?2)
+         ORDER BY f.rowid LIMIT 1",
+    )
+    .bind(CaKind::Users.name())
+    .bind(cert::serial_hex(&parsed))
+    .fetch_one(registry.inner.people.read())
+    .await?;
+    let (uid, lineage) = first;
+    let first = Certified { uid, lineage };
+    match cause_of(registry, &first).await? {
+        Cause::Ordered => {}
+        _ if !cert::has_non_repudiation(&parsed) => {}
+        Cause::Approved(_) | Cause::Invited => return Ok(()),
+    }
+    let uid = certified.uid.clone();
+    Err(RequestError::CentreKey { uid })
+}
+
+async fn cause_of(registry: &Registry, certified: &Certified) -> Result<Cause, RequestError> {
+    let invitation = invitations::by_id(registry.inner.people.read(), &certified.lineage).await?;
+    Ok(match invitation.map(|invitation| invitation.request) {
+        Some(Some(id)) => Cause::Approved(Box::new(registry.request(&id).await?.request)),
+        Some(None) => Cause::Invited,
+        None => match registry.request_of(certified).await? {
+            Some(request) => Cause::Approved(Box::new(request)),
+            None => Cause::Ordered,
+        },
+    })
 }

@@ -53,7 +53,10 @@ async fn suspended_server_gets_nothing_and_a_revoked_one_loses_its_account() {
     let order = client.order(&[WEB]).await.ok();
     client.certificate(&[WEB], &key()).await.unwrap();
     change(&world, HolderChange::Suspend).await;
-    let event = world.audit.events().pop().unwrap();
+    let mut events = world.audit.events();
+    let listed = events.pop().unwrap();
+    assert_eq!(listed.action, "revocation-list.add");
+    let event = events.pop().unwrap();
     assert_eq!(
         (event.action.as_str(), event.resource.as_str()),
         ("server.suspend", "server/web-1.police.example")

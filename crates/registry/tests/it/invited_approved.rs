@@ -156,7 +156,7 @@ impl Site {
         let file = self.world.folder.path().join("registry.sqlite");
         let options = SqliteConnectOptions::new().filename(file);
         let mut connection = SqliteConnection::connect_with(&options).await.unwrap();
-        let update = format!("UPDATE invitations SET {assignment}");
+        let update = format!("UPDATE invitations SET {assignment} WHERE used_serial IS NULL");
         let value: Vec<u8> = value.into();
         let query = sqlx::query(sqlx::AssertSqlSafe(update));
         let query = match String::from_utf8(value.clone()) {

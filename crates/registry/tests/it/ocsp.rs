@@ -30,7 +30,7 @@ use x509_ocsp::{
 use crate::fixture::{NOW, SECRETS, World, an_order, config, key, world};
 
 /// Has an authority's responses signed; what the site does at its start.
-async fn with_signer(registry: &Registry, kind: CaKind, now: OffsetDateTime) -> Issued {
+pub(crate) async fn with_signer(registry: &Registry, kind: CaKind, now: OffsetDateTime) -> Issued {
     let key = key();
     let order = Order::new(Profile::OcspSigner(kind), Subject::new("OCSP"), key.spki());
     let issued = registry.issue(order, an_order(), now).await.unwrap();

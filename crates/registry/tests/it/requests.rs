@@ -116,13 +116,11 @@ async fn what_nobody_could_carry_out_is_refused_before_anybody_signs_it() {
     let used = issue("camera-17", used, Clearance::Restricted);
     assert_eq!(draft(used).await, "key-in-use");
     let without = |act| Wanted { act, csr: None };
-    let hold = Act::Hold {
-        subject: "applicant".to_owned(),
-        serial: "0a".to_owned(),
+    let application = Act::AddApplication {
+        name: "map".to_owned(),
         clearance: Clearance::Restricted,
-        urgency: Urgency::Regular,
     };
-    assert_eq!(draft(without(hold)).await, "not-available");
+    assert_eq!(draft(without(application)).await, "not-available");
     let revoke = |serial: &str, clearance| Act::Revoke {
         subject: "applicant".to_owned(),
         serial: serial.to_owned(),

@@ -12,7 +12,10 @@ use pki::name::Subject;
 use pki::path::Purpose;
 use pki::profile::Profile;
 use pki::spki::spki_sha256;
-use registry::{ListedPerson, Order, PersonLookup, Registry, RequestError, Step, Wanted, Warrant};
+use registry::{
+    Invitation, Issued, ListedPerson, Order, PersonLookup, Registry, RequestError, Step, Wanted,
+    Warrant,
+};
 use time::OffsetDateTime;
 
 use crate::fixture::{NOW, World, an_order, csr, key};
@@ -130,6 +133,18 @@ impl<'a> Staff<'a> {
         &self.members[uid].principal
     }
 
+    /// Has somebody use another certificate from here on.
+    pub(crate) async fn replace(&mut self, uid: &'static str, key: PrivateKey, issued: &Issued) {
+        let admitted = self
+            .registry
+            .admit(issued.chain.ders(), Purpose::ClientUser, NOW);
+        let admitted = admitted.await.unwrap();
+        let member = self.members.get_mut(uid).unwrap();
+        member.principal = Principal::by_certificate(admitted.identity(), &member.record).unwrap();
+        member.certificate = issued.chain.ders()[0].to_vec();
+        member.key = key;
+    }
+
     pub(crate) async fn submitted(&self, wanted: Wanted) -> Request {
         self.submitted_at(wanted, NOW).await
     }
@@ -227,11 +242,21 @@ pub(crate) fn carrier() -> Actor {
 
 async fn member(registry: &Registry, uid: &str, clearance: Clearance, role: Role) -> Member {
     let key = key();
-    let subject = Subject {
-        uid: Some(uid.to_owned()),
-        ..Subject::new(format!("Example {uid}"))
+    let invitation = Invitation {
+        profile: Profile::User {
+            administrator: false,
+        },
+        subject: subject(uid),
+        clearance,
+        hours: 24,
+        renewals: 0,
+        names: Vec::new(),
+        account: None,
     };
-    let issued = registry.issue_user(subject, key.spki(), clearance, false, an_order(), NOW);
+    let invited = registry.invite(&invitation, an_order(), NOW).await.unwrap();
+    let csr = csr(uid, &key);
+    let with_people = registry.with_people(directory());
+    let issued = with_people.enrol_by_code(uid, invited.code.as_str(), &csr, NOW);
     let issued = issued.await.unwrap();
     let record = record(uid, clearance, role);
     let admitted = registry.admit(issued.chain.ders(), Purpose::ClientUser, NOW);

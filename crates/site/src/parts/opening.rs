@@ -105,6 +105,12 @@ impl Site {
         let directory = directory.or_hint(format!("cannot open {}", file.display()), hint)?;
         report_flawed(&directory).await;
         let registry = registry.with_people(people(&directory, &config));
+        let by = audit::Actor::service("cordon");
+        let followed = crate::disabled_people::follow(&registry, &directory, &by, now).await;
+        followed.or_hint(
+            "cannot put the certificates of disabled people on hold",
+            "check the data folder and its disk",
+        )?;
 
         let folder = data.join("keys");
         durable::create_dir_all(&folder).or_hint(

@@ -93,14 +93,39 @@ fn audit_row(index: u64, leaf: &Leaf) -> AuditRow {
             .format(&time::format_description::well_known::Rfc3339)
             .unwrap_or_default(),
         role: leaf.role.clone(),
-        actor: event
-            .actor
-            .name
-            .clone()
-            .unwrap_or_else(|| event.actor.id.clone()),
+        actor: event.actor.shown().to_owned(),
         action: event.action.clone(),
         resource: event.resource.clone(),
         outcome: event.outcome.to_string(),
         why,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use audit::{Actor, Event, Outcome};
+
+    use super::*;
+
+    #[test]
+    fn actor_without_name_is_shown_by_identifier() {
+        let row = |name: Option<&str>| {
+            let actor = Actor {
+                name: name.map(str::to_owned),
+                ..Actor::user("clerk-1", "")
+            };
+            let now = OffsetDateTime::UNIX_EPOCH;
+            let event = Event::new(now, actor, "request.draft", "request/r-1", Outcome::Ok);
+            let leaf = Leaf {
+                event,
+                prev: String::new(),
+                role: "registry".to_owned(),
+                seq: 1,
+            };
+            audit_row(7, &leaf).actor
+        };
+        assert_eq!(row(None), "clerk-1");
+        assert_eq!(row(Some("")), "clerk-1");
+        assert_eq!(row(Some("C. Lerk")), "C. Lerk");
     }
 }

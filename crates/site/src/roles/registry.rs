@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::Router;
+use directory::Directory;
 use futures_util::future::BoxFuture;
 use pki::path::Purpose;
 use pki::tls::{ClientAuth, ServerTls};
@@ -27,6 +28,7 @@ use crate::uninterrupted::Uninterrupted;
 
 pub(crate) struct RegistryRole {
     registry: Registry,
+    directory: Directory,
     credentials: Arc<Credentials>,
     clock: ClockFloor,
     config: Config,
@@ -46,6 +48,7 @@ impl RegistryRole {
             .map(|address| Place::new("listen.public", address));
         Self {
             registry: site.registry.clone(),
+            directory: site.directory.clone(),
             credentials: Arc::clone(&site.credentials),
             clock: site.clock.clone(),
             config: site.config.clone(),
@@ -153,7 +156,9 @@ impl Role for RegistryRole {
                 listeners.push(doors.plain("public", socket, self.public_router()));
             }
             let (registry, credentials) = (self.registry.clone(), Arc::clone(&self.credentials));
-            let renewal = renewal::run(registry, credentials, self.clock.clone(), stop.clone());
+            let directory = self.directory.clone();
+            let clock = self.clock.clone();
+            let renewal = renewal::run(registry, directory, credentials, clock, stop.clone());
             let watch = watch_registry(self.registry.clone(), stop.clone());
             let keeping = housekeeping(self.registry.clone(), stop.clone());
             let mut tasks = vec![
