@@ -141,7 +141,7 @@ pub(crate) struct Site {
     /// Names and addresses under which the servers are reached.
     pub(crate) names: Vec<String>,
     /// Address of the plain HTTP listener as others reach it, for instance `http://pki.example.org`: it goes
-    /// into certificates, with `/crl/…` and `/ocsp`. Empty: they name none.
+    /// into certificates, with `/crl/…`, `/ca/…` and `/ocsp`. Empty: they name none.
     pub(crate) public_url: String,
     /// Origin of the audit log, a name without scheme that nobody else uses.
     pub(crate) log_origin: String,
