@@ -101,9 +101,16 @@ def run(suite):
         other_shard, number = world.addresses(other)[0], number + 1
     server = leaf(site.data / "keys/server.pem", suite.folder / "server.pem")
 
-    with suite.case("certificates say where the list, the delta list and the responder are"):
+    with suite.case("certificates say where the list, the delta list, the responder and the issuer are"):
         for certificate, authority in ((device, "devices"), (server, "services")):
             text = openssl("x509", "-in", certificate, "-noout", "-text")
+            contains(text, f"CA Issuers - URI:{world.url}/ca/{authority}.cer")
+            status, headers, body = world.get(f"/ca/{authority}.cer")
+            equal((status, headers["content-type"]), (200, "application/pkix-cert"))
+            issuer = save(suite.folder / f"{authority}.cer", body)
+            openssl("x509", "-inform", "DER", "-in", issuer, "-out", suite.folder / f"{authority}-issuer.pem")
+            verified = openssl("verify", "-CAfile", site.root, "-untrusted", suite.folder / f"{authority}-issuer.pem", certificate)
+            contains(verified, "OK")
             contains(text, f"OCSP - URI:{world.url}/ocsp")
             named, changes = world.addresses(certificate)
             assert re.fullmatch(rf"/crl/{authority}-\d{{3}}\.crl", named), named

@@ -83,7 +83,7 @@ const V2: &str = "ALTER TABLE people ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0
 /// Country of a person's organisation.
 const V3: &str = "ALTER TABLE people ADD COLUMN country TEXT NOT NULL DEFAULT '';";
 
-/// Whoever follows the disabled people asks every few seconds.
+/// The follower of disabled people asks every few seconds.
 const V4: &str = "CREATE INDEX people_disabled ON people (uid) WHERE active = 0;";
 
 /// Why the directory could not do what was asked.
@@ -307,8 +307,8 @@ impl Directory {
         Ok(sqlx::query_scalar(query).fetch_all(self.sql.read()).await?)
     }
 
-    /// Entries of earlier versions that break a rule of today, with the first one. They stay as they are, nobody gets a
-    /// certificate by them, and the next change has to mend them.
+    /// Entries of earlier versions that break a rule of today, with the first one. They stay as they are, give no
+    /// certificate, and the next change has to mend them.
     ///
     /// # Errors
     /// As [`Self::list`].

@@ -73,6 +73,8 @@ pub struct CertificateRequest {
     pub freshest_crl_url: Option<String>,
     /// Where the issuer's OCSP responder is.
     pub ocsp_url: Option<String>,
+    /// Where the issuer's certificate is published (DER).
+    pub issuer_url: Option<String>,
 }
 
 impl CertificateRequest {
@@ -97,6 +99,7 @@ impl CertificateRequest {
             crl_url: None,
             freshest_crl_url: None,
             ocsp_url: None,
+            issuer_url: None,
         }
     }
 }

@@ -12,7 +12,7 @@ use std::fmt;
 use const_oid::ObjectIdentifier;
 use const_oid::db::rfc5280::ID_CE_FRESHEST_CRL;
 use const_oid::db::rfc5912::{
-    ID_AD_OCSP, ID_CE_AUTHORITY_KEY_IDENTIFIER, ID_CE_BASIC_CONSTRAINTS,
+    ID_AD_CA_ISSUERS, ID_AD_OCSP, ID_CE_AUTHORITY_KEY_IDENTIFIER, ID_CE_BASIC_CONSTRAINTS,
     ID_CE_CRL_DISTRIBUTION_POINTS, ID_CE_EXT_KEY_USAGE, ID_CE_KEY_USAGE, ID_CE_SUBJECT_ALT_NAME,
     ID_CE_SUBJECT_DIRECTORY_ATTRIBUTES, ID_CE_SUBJECT_KEY_IDENTIFIER, ID_PE_AUTHORITY_INFO_ACCESS,
 };
@@ -408,13 +408,15 @@ impl Rules<'_> {
         let good = access.is_none_or(|access| {
             let mut all = access.0.iter();
             !access.0.is_empty()
-                && all
-                    .all(|one| one.access_method == ID_AD_OCSP && is_address(&one.access_location))
+                && all.all(|one| {
+                    [ID_AD_OCSP, ID_AD_CA_ISSUERS].contains(&one.access_method)
+                        && is_address(&one.access_location)
+                })
         });
         findings.unless(
             good,
             RULE,
-            "a responder is where a URL says (RFC 5280, section 4.2.2.1)",
+            "a responder or issuer is where a URL says (RFC 5280, section 4.2.2.1)",
         );
     }
 

@@ -139,6 +139,9 @@ pub struct Config {
     /// Address at which [`crate::est::public_router`] answers OCSP requests, for instance `http://pki.example.org/ocsp`;
     /// goes into certificates. `None` leaves it out.
     pub ocsp_url: Option<String>,
+    /// Address at which [`crate::est::public_router`] serves the authorities' certificates, for instance
+    /// `http://pki.example.org/ca`; goes into certificates. `None` leaves it out.
+    pub ca_base_url: Option<String>,
     /// Which authorities have their keys elsewhere than in files.
     pub authority_keys: Arc<dyn AuthorityKeys>,
     /// Arc of the installation's own extensions.
@@ -184,6 +187,7 @@ impl Config {
             crl_base_url: None,
             crl_shards: CRL_SHARDS,
             ocsp_url: None,
+            ca_base_url: None,
             authority_keys: Arc::new(KeysInFiles),
             arc: ExtensionArc::default(),
             clock: ClockFloor::default(),
@@ -218,6 +222,12 @@ impl Config {
     pub(crate) fn crl_url(&self, name: &str) -> Option<String> {
         let base = self.crl_base_url.as_deref()?;
         Some(format!("{}/{name}.crl", base.trim_end_matches('/')))
+    }
+
+    /// Where the certificate of `root` or of an issuing authority is.
+    pub(crate) fn ca_url(&self, name: &str) -> Option<String> {
+        let base = self.ca_base_url.as_deref()?;
+        Some(format!("{}/{name}.cer", base.trim_end_matches('/')))
     }
 }
 

@@ -9,6 +9,7 @@
 //! | `GET /.well-known/est/csrattrs` | anybody | what a request should have |
 //! | `GET /crl/{root,users,devices,services}.crl` | anybody | the list, DER |
 //! | `GET /crl/users-017.crl`, `GET /crl/users-delta.crl`, … | anybody | that of a shard, and delta lists |
+//! | `GET /ca/{root,users,devices,services}.cer`, `GET /ca/users-g2.cer`, … | anybody | the authority's newest certificate, DER |
 //! | `POST /ocsp`, `GET /ocsp/{base64}` | anybody | the OCSP response, DER |
 //!
 //! Bodies of EST are base64 (RFC 8951). The TLS certificates of the peer are taken from the request
@@ -39,7 +40,7 @@ use pki::tls::PeerCertificates;
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
-use crate::{CrlName, EnrolError, Issued, Registry, RegistryError};
+use crate::{AuthorityId, CrlName, EnrolError, Issued, Registry, RegistryError};
 
 /// Largest request body in bytes: the largest request in base64, with line ends.
 const MAX_BODY: usize = MAX_CSR_LEN * 3 / 2;
@@ -75,11 +76,12 @@ pub fn router(registry: Registry, clock: Clock) -> Router {
         .with_state(Est { registry, clock })
 }
 
-/// The routes that need no authentication, for a plain HTTP listener: revocation lists and OCSP, whose
+/// The routes that need no authentication, for a plain HTTP listener: revocation lists, authorities' certificates and OCSP, whose
 /// readers cannot check TLS before they have them (RFC 5280, section 8). What they give is signed.
 pub fn public_router(registry: Registry, clock: Clock) -> Router {
     Router::new()
         .route("/crl/{file}", get(crl))
+        .route("/ca/{file}", get(issuer))
         .route("/ocsp", post(ocsp_post))
         .route("/ocsp/{*request}", get(ocsp_get))
         .layer(DefaultBodyLimit::max(MAX_REQUEST))
@@ -208,6 +210,23 @@ async fn crl(
         (ETAG, tag),
     ];
     Ok((headers, list.der.to_vec()).into_response())
+}
+
+/// RFC 5280, section 4.2.2.1: one certificate in DER. A reader trusts it by its own anchor, not by where it came from.
+async fn issuer(State(est): State<Est>, Path(file): Path<String>) -> Result<Response, Refusal> {
+    let name = file.strip_suffix(".cer").ok_or(Refusal::NotFound)?;
+    let certificate = match name {
+        "root" => Some(est.registry.root().clone()),
+        name => {
+            let id: AuthorityId = name.parse().map_err(|_| Refusal::NotFound)?;
+            let records = est.registry.authority_records((est.clock)()).into_iter();
+            let mut records = records.filter(|record| record.id == id);
+            records.next().map(|record| record.certificate)
+        }
+    };
+    let certificate = certificate.ok_or(Refusal::NotFound)?;
+    let der = pki::cert::to_der(&certificate).map_err(|_| Refusal::NotFound)?;
+    Ok(([(CONTENT_TYPE, "application/pkix-cert")], der).into_response())
 }
 
 /// Whether whoever asks knows what this entity tag stands for (RFC 9110, section 13.1.2).

@@ -238,6 +238,7 @@ fn request(
     if let Profile::IssuingCa(kind) = profile {
         request.clearance = Some(config.highest_clearance(kind));
         request.crl_url = config.crl_url("root");
+        request.issuer_url = config.ca_url("root");
     }
     request
 }

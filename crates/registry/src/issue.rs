@@ -165,6 +165,7 @@ impl Registry {
         let shard = self.shard_of(signing, id)?;
         request.crl_url = shard.map(|shard| shard.crl_url.clone());
         request.freshest_crl_url = shard.map(|shard| shard.delta_url.clone());
+        request.issuer_url = self.inner.config.ca_url(&id.to_string());
         signing.want(id, &request);
         Ok((id, request))
     }

@@ -144,7 +144,7 @@ pub struct Site {
     /// Names and addresses under which the servers are reached.
     pub names: Vec<String>,
     /// Address of the plain HTTP listener as others reach it, for instance `http://pki.example.org`: it goes
-    /// into certificates, with `/crl/…` and `/ocsp`. Empty: they name none.
+    /// into certificates, with `/crl/…`, `/ca/…` and `/ocsp`. Empty: they name none.
     pub public_url: String,
     /// Origin of the audit log, a name without scheme that no other log has.
     pub log_origin: String,

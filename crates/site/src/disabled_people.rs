@@ -1,4 +1,4 @@
-//! Holds for people whom the directory has disabled: their certificates are refused by relying parties, too.
+//! Holds for people who are disabled in the directory: relying parties refuse their certificates, too.
 
 use audit::Actor;
 use directory::Directory;

@@ -240,6 +240,7 @@ pub fn registry_settings(config: &Config) -> registry::Config {
         crl_base_url: public("crl"),
         crl_shards: config.revocation.shards,
         ocsp_url: public("ocsp"),
+        ca_base_url: public("ca"),
         cmp: config.enrolment.cmp != Messages::Off,
         scep: config.enrolment.scep != Messages::Off,
         acme: config.enrolment.acme,

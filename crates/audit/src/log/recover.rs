@@ -7,7 +7,7 @@ use std::io;
 use super::ahead::{self, Ahead, Contents};
 use super::merkle::leaf_hash;
 use super::tiles::{Row, TILE_WIDTH, split_bundle, split_tile};
-use super::{Log, LogError, at, sweep};
+use super::{Log, LogError, Tile, at, sweep};
 use crate::FILE_MODE;
 use crate::hash::Hash;
 
@@ -138,6 +138,20 @@ impl Log {
             return Err(damaged("it lacks entries that the checkpoint has"));
         }
         tiles.extend(self.unfinished());
+        self.make_good(&tiles)?;
+        let note = String::from_utf8_lossy(&note).into_owned();
+        if shown == note.as_bytes() {
+            self.checkpoint = note;
+            // It may be seen and not durable.
+            self.sync_file(&self.checkpoint_path())?;
+            self.disk.sync_dir(&self.dir).map_err(at(&self.dir))
+        } else {
+            self.publish(note)
+        }
+    }
+
+    /// Writes what of these tiles a crash took or damaged; all of them are durable on return.
+    fn make_good(&mut self, tiles: &[Tile]) -> Result<(), LogError> {
         let mut dirs = BTreeSet::new();
         for tile in tiles {
             let path = tile.path(&self.dir);
@@ -155,15 +169,7 @@ impl Log {
         for dir in dirs {
             self.disk.sync_dir(&dir).map_err(at(&dir))?;
         }
-        let note = String::from_utf8_lossy(&note).into_owned();
-        if shown == note.as_bytes() {
-            self.checkpoint = note;
-            // It may be seen and not durable.
-            self.sync_file(&self.checkpoint_path())?;
-            self.disk.sync_dir(&self.dir).map_err(at(&self.dir))
-        } else {
-            self.publish(note)
-        }
+        Ok(())
     }
 
     fn load_edge(&mut self) -> Result<(), LogError> {

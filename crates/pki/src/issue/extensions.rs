@@ -2,7 +2,7 @@
 
 use const_oid::ObjectIdentifier;
 use const_oid::db::rfc5280::ID_CE_FRESHEST_CRL;
-use const_oid::db::rfc5912::ID_AD_OCSP;
+use const_oid::db::rfc5912::{ID_AD_CA_ISSUERS, ID_AD_OCSP};
 use const_oid::db::rfc5912::{
     ID_CE_AUTHORITY_KEY_IDENTIFIER, ID_CE_BASIC_CONSTRAINTS, ID_CE_CRL_DISTRIBUTION_POINTS,
     ID_CE_EXT_KEY_USAGE, ID_CE_KEY_USAGE, ID_CE_SUBJECT_ALT_NAME,
@@ -82,14 +82,7 @@ pub(super) fn extensions(
     if let Some(url) = &request.freshest_crl_url {
         list.push(distribution_point(ID_CE_FRESHEST_CRL, url)?);
     }
-    if let Some(url) = &request.ocsp_url {
-        let access = AccessDescription {
-            access_method: ID_AD_OCSP,
-            access_location: GeneralName::UniformResourceIdentifier(name::url(url)?),
-        };
-        let access = AuthorityInfoAccessSyntax(vec![access]);
-        list.push(extension(ID_PE_AUTHORITY_INFO_ACCESS, false, &access)?);
-    }
+    push_authority_access(&mut list, request)?;
     if let Some(sid) = &request.sid {
         let names = sid.to_extension()?;
         list.push(extension(NTDS_CA_SECURITY, false, &names)?);
@@ -100,6 +93,31 @@ pub(super) fn extensions(
         push_clearance_and_uid(&mut list, request, arc)?;
     }
     Ok(list)
+}
+
+/// RFC 5280, section 4.2.2.1: where the responder is, and where whoever lacks the issuer's certificate gets it.
+fn push_authority_access(
+    list: &mut Vec<Extension>,
+    request: &CertificateRequest,
+) -> Result<(), IssueError> {
+    let addresses = [
+        (ID_AD_OCSP, &request.ocsp_url),
+        (ID_AD_CA_ISSUERS, &request.issuer_url),
+    ];
+    let mut access = Vec::new();
+    for (access_method, url) in addresses {
+        if let Some(url) = url {
+            access.push(AccessDescription {
+                access_method,
+                access_location: GeneralName::UniformResourceIdentifier(name::url(url)?),
+            });
+        }
+    }
+    if !access.is_empty() {
+        let access = AuthorityInfoAccessSyntax(access);
+        list.push(extension(ID_PE_AUTHORITY_INFO_ACCESS, false, &access)?);
+    }
+    Ok(())
 }
 
 fn push_alt_names(

@@ -51,6 +51,7 @@ fn request(profile: Profile) -> CertificateRequest {
     request.crl_url = Some("http://pki.example/users.crl".into());
     request.freshest_crl_url = Some("http://pki.example/users-delta.crl".into());
     request.ocsp_url = Some("http://pki.example/ocsp".into());
+    request.issuer_url = Some("http://pki.example/ca/users.cer".into());
     request
 }
 
@@ -207,16 +208,28 @@ fn what_is_issued_breaks_no_rule_and_each_change_breaks_its_own() {
         "http:///x",
         "pki.example/x",
     ] {
-        world.breaks("addresses", |tbs| {
-            let url = Ia5String::new(url).unwrap();
-            let access = x509_cert::ext::pkix::AccessDescription {
-                access_method: ID_AD_OCSP,
-                access_location: GeneralName::UniformResourceIdentifier(url),
-            };
-            let access = AuthorityInfoAccessSyntax(vec![access]);
-            set(tbs, ID_PE_AUTHORITY_INFO_ACCESS, false, &access);
-        });
+        for access_method in [ID_AD_OCSP, ID_AD_CA_ISSUERS] {
+            world.breaks("addresses", |tbs| {
+                let url = Ia5String::new(url).unwrap();
+                let access = x509_cert::ext::pkix::AccessDescription {
+                    access_method,
+                    access_location: GeneralName::UniformResourceIdentifier(url),
+                };
+                let access = AuthorityInfoAccessSyntax(vec![access]);
+                set(tbs, ID_PE_AUTHORITY_INFO_ACCESS, false, &access);
+            });
+        }
     }
+    world.breaks("addresses", |tbs| {
+        let access = x509_cert::ext::pkix::AccessDescription {
+            access_method: ID_PE_AUTHORITY_INFO_ACCESS,
+            access_location: GeneralName::UniformResourceIdentifier(
+                Ia5String::new("http://pki.example/ca/users.cer").unwrap(),
+            ),
+        };
+        let access = AuthorityInfoAccessSyntax(vec![access]);
+        set(tbs, ID_PE_AUTHORITY_INFO_ACCESS, false, &access);
+    });
     for usages in [
         KeyUsages::KeyCertSign.into(),
         KeyUsages::DigitalSignature | KeyUsages::KeyCertSign,

@@ -33,6 +33,7 @@ pub(crate) fn config() -> Config {
         authority_algorithm: KeyAlgorithm::EcdsaP256,
         country: Some("EU".into()),
         crl_base_url: Some("http://pki.example.org/crl/".into()),
+        ca_base_url: Some("http://pki.example.org/ca/".into()),
         ..Config::new("LEA-EU")
     }
 }

@@ -26,6 +26,7 @@ mod holders;
 mod holds;
 mod invited;
 mod invited_approved;
+mod issuers;
 mod issuing;
 mod issuing_log;
 mod lists;
