@@ -216,7 +216,12 @@ def run(suite):
         cordon_json("audit", "verify", host.mirror(), "--key", key)
         site.stop()
 
-    with suite.case("a mirror that was cut keeps the audit host from starting"):
+    with suite.case("a mirror that lost entries is refused and reported, and a lost log of its own keeps the audit host from starting"):
         host.stop()
         shutil.rmtree(host.data / "sources")
-        contains(cordon("run", "audit", "--config", host.config, code=1).stderr, "it had")
+        host.start()
+        assert [a for a in host.alarms() if a["kind"] == "mirror"], host.alarms()
+        contains(http(host.metrics, "/healthz")[1], "the source headquarters is not mirrored")
+        host.stop()
+        shutil.rmtree(host.data / "audit" / "log")
+        contains(cordon("run", "audit", "--config", host.config, code=1).stderr, "the audit log is gone")

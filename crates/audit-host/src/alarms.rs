@@ -1,10 +1,11 @@
 //! Alarms: raised by the host, closed by people. Both are events of the host's own log, from which a start reads them.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use audit::{Actor, AuditError, AuditSink, Event};
-use event_catalogue::audit_host::{AlarmClosed, AlarmRaised};
-use event_catalogue::{Recorded as _, action_text};
+use event_catalogue::Recorded as _;
+use event_catalogue::audit_host::{AlarmClosed, AlarmRaised, AlarmRepeated};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
@@ -22,13 +23,15 @@ pub struct Alarm {
     pub at: OffsetDateTime,
     /// Name of the source.
     pub source: String,
-    /// `silent`, `set-back`, `forked`, or the action of the event that raised it.
+    /// One of those about sources, such as `silent`, or the action of the event that raised it.
     pub kind: String,
     pub about: String,
     /// Number of the event in the source's log, if an event raised the alarm.
     pub entry: Option<u64>,
-    /// How often the same happened at this source while the alarm was open; counted since the host was started.
+    /// How often the same happened at this source while the alarm was open. Recorded once a minute and with the alarm's end.
     pub repeated: u64,
+    /// What happened the last time, if it was repeated.
+    pub latest: Option<String>,
     /// None while it is open.
     pub closed: Option<Closed>,
 }
@@ -55,36 +58,69 @@ pub enum AlarmError {
     Audit(#[from] AuditError),
 }
 
+/// Kinds of alarms that are about a source itself; `/healthz` names them first.
+pub(crate) const OF_SOURCES: [&str; 6] = [
+    "forked",
+    "set-back",
+    "foreign-checkpoint",
+    "mirror",
+    "silent",
+    "stalled",
+];
+
+/// Interval between two records of how often an open alarm was repeated.
+const REPEATS: Duration = Duration::from_secs(60);
+
 /// All alarms, by number.
 #[derive(Default)]
 pub(crate) struct Alarms {
     all: BTreeMap<u64, Alarm>,
+    /// Numbers of those that are open, by source and kind.
+    open: BTreeMap<(String, String), u64>,
+    /// For each source the largest number of an event that raised or repeated an alarm.
+    newest: BTreeMap<String, u64>,
+    /// When a repetition was recorded last.
+    repeats: BTreeMap<u64, Instant>,
+    /// Alarms that could not be recorded yet, with their source.
+    waiting: Vec<(String, AlarmRaised, OffsetDateTime)>,
 }
 
 impl Alarms {
-    /// Reads them from the host's own log.
-    pub(crate) fn read(sink: &dyn AuditSink) -> Result<Self, AuditError> {
-        let mut alarms = Self::default();
-        let texts = [AlarmRaised::ACTION, AlarmClosed::ACTION].map(action_text);
-        let wanted = |text: &str| texts.iter().any(|action| text.contains(action));
-        sink.read_on(0, &wanted, &mut |logged| {
-            if logged.is_own {
-                alarms.replay(logged.index, &logged.event);
-            }
-        })?;
-        Ok(alarms)
-    }
-
-    fn replay(&mut self, index: u64, event: &Event) {
+    /// Takes one event of the host's own log over; the events come in their order.
+    pub(crate) fn replay(&mut self, index: u64, event: &Event) {
         if let Some(raised) = AlarmRaised::from_event(event) {
             let source = event.resource.strip_prefix("source/").unwrap_or_default();
-            self.all
-                .insert(index, open(index, event.at, source, &raised));
+            self.insert(open(index, event.at, source, &raised));
         }
-        if let Some(AlarmClosed { alarm }) = AlarmClosed::from_event(event)
-            && let Some(alarm) = self.all.get_mut(&alarm)
+        if let Some(again) = AlarmRepeated::from_event(event)
+            && let Some(alarm) = self.all.get_mut(&again.alarm)
         {
+            alarm.repeated = again.repeated;
+            alarm.latest = Some(again.about);
+            let source = alarm.source.clone();
+            self.note_entry(&source, again.entry);
+        }
+        if let Some(ended) = AlarmClosed::from_event(event)
+            && let Some(alarm) = self.all.get_mut(&ended.alarm)
+        {
+            alarm.repeated = ended.repeated.unwrap_or_default();
             alarm.closed = Some(closed(event));
+            self.open
+                .remove(&(alarm.source.clone(), alarm.kind.clone()));
+        }
+    }
+
+    fn insert(&mut self, alarm: Alarm) {
+        self.note_entry(&alarm.source.clone(), alarm.entry);
+        let key = (alarm.source.clone(), alarm.kind.clone());
+        self.open.insert(key, alarm.number);
+        self.all.insert(alarm.number, alarm);
+    }
+
+    fn note_entry(&mut self, source: &str, entry: Option<u64>) {
+        if let Some(entry) = entry {
+            let newest = self.newest.entry(source.to_owned()).or_default();
+            *newest = entry.max(*newest);
         }
     }
 
@@ -96,29 +132,75 @@ impl Alarms {
         alarm: AlarmRaised,
         at: OffsetDateTime,
     ) -> Result<(), AuditError> {
-        let is_same = |open: &&mut Alarm| {
-            open.closed.is_none() && open.source == source && open.kind == alarm.kind
-        };
-        if let Some(open) = self.all.values_mut().rev().find(is_same) {
-            open.repeated = open.repeated.saturating_add(1);
-            return Ok(());
+        let key = (source.to_owned(), alarm.kind.clone());
+        if let Some(number) = self.open.get(&key).copied() {
+            return self.repeat(sink, number, alarm, at);
         }
         let actor = Actor::service(crate::ROLE);
-        let event = alarm
-            .clone()
-            .into_event(at, actor, format!("source/{source}"));
-        // As the log has it, to the millisecond.
-        let at = event.at;
-        let number = sink.record(event)?.leaf_index;
-        tracing::error!(
-            alarm = number,
-            source,
-            kind = alarm.kind,
-            about = alarm.about,
-            "alarm"
-        );
-        self.all.insert(number, open(number, at, source, &alarm));
+        let event = alarm.into_event(at, actor, format!("source/{source}"));
+        let number = sink.record(event.clone())?.leaf_index;
+        // As the log has it: to the millisecond, and with text of others escaped.
+        let raised = AlarmRaised::from_event(&event).unwrap_or_default();
+        let (kind, about) = (&raised.kind, &raised.about);
+        tracing::error!(alarm = number, source, kind, about, "alarm");
+        self.insert(open(number, event.at, source, &raised));
         Ok(())
+    }
+
+    fn repeat(
+        &mut self,
+        sink: &dyn AuditSink,
+        number: u64,
+        again: AlarmRaised,
+        at: OffsetDateTime,
+    ) -> Result<(), AuditError> {
+        let Some(alarm) = self.all.get_mut(&number) else {
+            return Ok(());
+        };
+        alarm.repeated = alarm.repeated.saturating_add(1);
+        let event = AlarmRepeated {
+            alarm: number,
+            repeated: alarm.repeated,
+            about: again.about,
+            entry: again.entry,
+        };
+        let actor = Actor::service(crate::ROLE);
+        let event = event.into_event(at, actor, format!("alarm/{number}"));
+        alarm.latest = AlarmRepeated::from_event(&event).map(|again| again.about);
+        let source = alarm.source.clone();
+        let is_due = |last: &Instant| last.elapsed() >= REPEATS;
+        if self.repeats.get(&number).is_none_or(is_due) {
+            sink.record(event)?;
+            self.repeats.insert(number, Instant::now());
+        }
+        self.note_entry(&source, again.entry);
+        Ok(())
+    }
+
+    /// Raises an alarm that must not be lost: where it cannot be recorded, it waits for [`Self::record_waiting`].
+    pub(crate) fn raise_surely(
+        &mut self,
+        sink: &dyn AuditSink,
+        source: &str,
+        alarm: AlarmRaised,
+        at: OffsetDateTime,
+    ) {
+        if let Err(error) = self.raise(sink, source, alarm.clone(), at) {
+            tracing::error!(source, kind = alarm.kind, %error, "an alarm is not recorded yet");
+            let is_same = |(of, other, _): &(String, AlarmRaised, _)| {
+                of == source && other.kind == alarm.kind
+            };
+            if !self.waiting.iter().any(is_same) {
+                self.waiting.push((source.to_owned(), alarm, at));
+            }
+        }
+    }
+
+    /// Records alarms that had to wait.
+    pub(crate) fn record_waiting(&mut self, sink: &dyn AuditSink) {
+        for (source, alarm, at) in std::mem::take(&mut self.waiting) {
+            self.raise_surely(sink, &source, alarm, at);
+        }
     }
 
     /// Closes an alarm.
@@ -142,18 +224,24 @@ impl Alarms {
         if !(SHORTEST_REASON..=LONGEST_REASON).contains(&found) {
             return Err(AlarmError::Reason { found });
         }
-        let event = AlarmClosed { alarm: number }
-            .into_event(at, actor, format!("alarm/{number}"))
-            .with_reason(reason.trim());
+        let repeated = (alarm.repeated > 0).then_some(alarm.repeated);
+        let event = AlarmClosed {
+            alarm: number,
+            repeated,
+        }
+        .into_event(at, actor, format!("alarm/{number}"))
+        .with_reason(reason.trim());
         sink.record(event.clone())?;
         alarm.closed = Some(closed(&event));
+        self.open
+            .remove(&(alarm.source.clone(), alarm.kind.clone()));
+        self.repeats.remove(&number);
         Ok(alarm.clone())
     }
 
-    /// The largest number of a source's event that raised an alarm.
+    /// The largest number of a source's event that raised or repeated an alarm.
     pub(crate) fn newest_entry(&self, source: &str) -> Option<u64> {
-        let of_source = self.all.values().filter(|alarm| alarm.source == source);
-        of_source.filter_map(|alarm| alarm.entry).max()
+        self.newest.get(source).copied()
     }
 
     /// All of them, the newest first.
@@ -161,10 +249,21 @@ impl Alarms {
         self.all.values().rev().cloned().collect()
     }
 
-    /// Number of those that are open.
-    pub(crate) fn open(&self) -> usize {
-        let open = |alarm: &&Alarm| alarm.closed.is_none();
-        self.all.values().filter(open).count()
+    /// Those that are open: about sources first, then the newest.
+    pub(crate) fn open(&self) -> Vec<&Alarm> {
+        let open = self.open.values().filter_map(|number| self.all.get(number));
+        let mut open: Vec<&Alarm> = open.collect();
+        open.sort_by_key(|alarm| {
+            let is_of_source = OF_SOURCES.contains(&alarm.kind.as_str());
+            (!is_of_source, std::cmp::Reverse(alarm.number))
+        });
+        open
+    }
+
+    /// Source, kind and text of those that could not be recorded yet.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = (&str, &AlarmRaised)> {
+        let waiting = self.waiting.iter();
+        waiting.map(|(source, alarm, _)| (source.as_str(), alarm))
     }
 }
 
@@ -177,6 +276,7 @@ fn open(number: u64, at: OffsetDateTime, source: &str, raised: &AlarmRaised) -> 
         about: raised.about.clone(),
         entry: raised.entry,
         repeated: 0,
+        latest: None,
         closed: None,
     }
 }

@@ -5,17 +5,24 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use audit::{Actor, AuditError, AuditSink, Batch, MirrorError, SharedLog};
+use audit::{Actor, AuditError, AuditSink, Batch, MirrorError, NoteError, SharedLog};
 use error_report::Report;
-use event_catalogue::audit_host::{AlarmRaised, CheckpointSeen, SourceBegun, SourceReturned};
+use event_catalogue::audit_host::{
+    AlarmClosed, AlarmRaised, AlarmRepeated, CheckpointSeen, SourceBegun, SourceReturned,
+};
 use event_catalogue::{Recorded as _, action_text};
 use peering::PeerId;
 use service_kit::Health;
 use time::OffsetDateTime;
+use tokio::sync::Semaphore;
 
 use crate::alarms::{Alarm, AlarmError, Alarms};
 use crate::metrics::Metrics;
-use crate::source::{Refused, Source, SourceSettings, SourceState};
+use crate::source::{Known, Refused, Source, SourceSettings, SourceState};
+
+/// Time without growth of a source's log after which an alarm is raised: journals of cameras and gateways record one event a day
+/// at least, and a day is late by some hours.
+pub const STALLED_AFTER: Duration = Duration::from_hours(30);
 
 /// Most alarms that `/healthz` names one by one.
 const SHOWN: usize = 5;
@@ -26,8 +33,12 @@ pub struct Settings {
     /// Folder of the mirrors.
     pub sources_dir: PathBuf,
     pub sources: Vec<SourceSettings>,
-    /// Time without a word of a source after which an alarm is raised.
+    /// Time without a batch of a source after which an alarm is raised.
     pub silent_after: Duration,
+    /// Time without growth of its log after which an alarm is raised; [`STALLED_AFTER`] but in tests.
+    pub stalled_after: Duration,
+    /// Bytes of the disk that mirrors leave to the host's own log.
+    pub reserved_bytes: u64,
 }
 
 /// Why a host cannot begin.
@@ -39,8 +50,6 @@ pub enum HostError {
     Name(String),
     #[error("two sources have the name {0:?} or its key")]
     Twice(String),
-    #[error("cannot open the mirror of {name}")]
-    Mirror { name: String, source: MirrorError },
     #[error("cannot read the host's own log")]
     Audit(#[from] AuditError),
 }
@@ -56,7 +65,7 @@ struct Inner {
     sink: Box<dyn AuditSink>,
     by_peer: BTreeMap<PeerId, Arc<Source>>,
     alarms: Mutex<Alarms>,
-    silent_after: Duration,
+    settings: Settings,
     metrics: Metrics,
 }
 
@@ -67,31 +76,34 @@ impl AuditHost {
     /// [`HostError`].
     pub fn open(settings: Settings, log: SharedLog) -> Result<Self, HostError> {
         let sink = log.role(crate::ROLE)?;
-        let recorded = newest_checkpoints(&sink)?;
-        let mut by_peer = BTreeMap::new();
-        for source in settings.sources {
+        let (alarms, known) = read(&sink)?;
+        let mut by_peer: BTreeMap<PeerId, Arc<Source>> = BTreeMap::new();
+        for source in &settings.sources {
             check_name(&source.name)?;
             let (name, peer) = (source.name.clone(), source.peer);
             let is_known = |other: &Arc<Source>| other.settings.name == name;
             if by_peer.contains_key(&peer) || by_peer.values().any(is_known) {
                 return Err(HostError::Twice(name));
             }
-            let newest = recorded.get(&name).copied();
-            let opened = Source::open(&settings.sources_dir, source, newest);
-            let opened = opened.map_err(|source| HostError::Mirror { name, source })?;
+            let known = known.get(&name).copied().unwrap_or_default();
+            let opened = Source::open(&settings.sources_dir, source.clone(), known);
             by_peer.insert(peer, Arc::new(opened));
         }
-        let alarms = Alarms::read(&sink)?;
         let host = Self {
             inner: Arc::new(Inner {
                 log,
                 sink: Box::new(sink),
                 by_peer,
                 alarms: Mutex::new(alarms),
-                silent_after: settings.silent_after,
+                settings,
                 metrics: Metrics::default(),
             }),
         };
+        for source in host.inner.by_peer.values() {
+            if let Some(trouble) = source.state().trouble {
+                host.raise(source, "mirror", trouble);
+            }
+        }
         host.measure();
         Ok(host)
     }
@@ -118,24 +130,36 @@ impl AuditHost {
             .collect()
     }
 
-    /// The state of the source with this key, which is heard by it. Blocks.
+    /// Begins a session of the source with this key, and gives its state. Blocks.
     #[must_use]
-    pub fn state(&self, peer: PeerId) -> Option<SourceState> {
+    pub fn begin_session(&self, peer: PeerId) -> Option<SourceState> {
         let source = self.inner.by_peer.get(&peer)?;
-        self.heard(source);
+        source.begin_session();
         Some(source.state())
+    }
+
+    /// The turn of the source with this key: it has one request with a body at a time.
+    pub(crate) fn turn(&self, peer: PeerId) -> Option<Arc<Semaphore>> {
+        let source = self.inner.by_peer.get(&peer)?;
+        Some(Arc::clone(&source.turn))
     }
 
     /// Begins the mirror of a source with its signed checkpoint of the empty tree. Blocks.
     ///
     /// # Errors
     /// [`Refused`].
-    pub fn begin(&self, peer: PeerId, note: &str) -> Result<SourceState, Refused> {
+    pub fn begin(&self, peer: PeerId, session: u64, note: &str) -> Result<SourceState, Refused> {
         let source = self.inner.by_peer.get(&peer).ok_or(Refused::NotBegun)?;
-        self.heard(source);
-        if source.begin(note)? {
+        source.check_session(session)?;
+        if !source.has_begun() {
+            if let Err(error) = source.settings.log_key.open(note.as_bytes()) {
+                self.raise(source, "foreign-checkpoint", error.to_string());
+                return Err(Refused::Mirror(error.into()));
+            }
+            // Before the mirror is there: a start refuses a mirror that this log does not know.
             let origin = source.settings.log_key.name().to_owned();
             self.record(SourceBegun { origin }, source)?;
+            source.begin(note)?;
         }
         Ok(source.state())
     }
@@ -144,26 +168,58 @@ impl AuditHost {
     ///
     /// # Errors
     /// [`Refused`]; a log that was forked or set back has raised an alarm.
-    pub fn take(&self, peer: PeerId, batch: &Batch) -> Result<u64, Refused> {
+    pub fn take(&self, peer: PeerId, session: u64, batch: &Batch) -> Result<u64, Refused> {
         let source = self.inner.by_peer.get(&peer).ok_or(Refused::NotBegun)?;
-        self.heard(source);
+        source.check_session(session)?;
+        if self.is_full() {
+            source.set_trouble(Some("the disk of the audit host is full".to_owned()));
+            return Err(Refused::Full);
+        }
         let taken = source.take(batch);
         if let Err(Refused::Mirror(error)) = &taken {
-            let kind = match error {
-                MirrorError::SetBack { .. } => "set-back",
-                MirrorError::Forked { .. } => "forked",
-                MirrorError::Note(_) => "foreign-checkpoint",
-                // A mistake of the sender, which begins again, or a fault of this host's disk.
-                MirrorError::Gap { .. } | MirrorError::WrongCount { .. } | MirrorError::Log(_) => {
-                    return taken;
-                }
-            };
-            self.raise(source, kind, error.to_string())?;
+            self.contradicted(source, error, &batch.note);
         }
         let size = taken?;
+        self.heard(source);
         self.inner.metrics.taken(&source.settings.name, size);
         self.search(source)?;
+        source.set_trouble(None);
         Ok(size)
+    }
+
+    /// Raises the alarm of a batch that contradicts the mirror, and keeps the checkpoint as proof.
+    fn contradicted(&self, source: &Source, error: &MirrorError, note: &str) {
+        let kind = match error {
+            MirrorError::SetBack { .. } => "set-back",
+            MirrorError::Forked { .. } => "forked",
+            MirrorError::Note(NoteError::NotSigned(_) | NoteError::WrongOrigin { .. }) => {
+                "foreign-checkpoint"
+            }
+            // Anything of these can be sent without the log's key: no proof, and no reason to believe that the log is another.
+            MirrorError::Note(_)
+            | MirrorError::Gap { .. }
+            | MirrorError::WrongCount { .. }
+            | MirrorError::Unknown { .. }
+            | MirrorError::Log(_) => return,
+        };
+        let proof = source.keep_refused(note);
+        let proof = proof.map(|file| format!("; its checkpoint is kept in {file}"));
+        self.raise(
+            source,
+            kind,
+            format!("{error}{}", proof.unwrap_or_default()),
+        );
+    }
+
+    /// Whether what is left of the disk is for the host's own log. A disk that does not say is not full: writing fails then.
+    fn is_full(&self) -> bool {
+        let settings = &self.inner.settings;
+        let room = rustix::fs::statvfs(&settings.sources_dir);
+        room.is_ok_and(|room| {
+            let free = room.f_bavail.saturating_mul(room.f_frsize);
+            let all = room.f_blocks.saturating_mul(room.f_frsize);
+            free < settings.reserved_bytes.min(all / 20)
+        })
     }
 
     /// Raises alarms for the alerts among new entries.
@@ -186,25 +242,43 @@ impl AuditHost {
         Ok(())
     }
 
-    /// Looks at all sources: raises alarms for those that are silent, and records the checkpoints that were seen. Blocks.
+    /// Looks at all sources: raises alarms for those that are silent or stalled, and records the checkpoints that were seen. Blocks.
     pub fn look(&self) {
+        self.alarms().record_waiting(&*self.inner.sink);
         for source in self.inner.by_peer.values() {
-            if let Some(silence) = source.falls_silent(self.inner.silent_after) {
-                let about = format!("nothing was heard for {} s", silence.as_secs());
-                if let Err(error) = self.raise(source, "silent", about) {
-                    tracing::error!(%error, "an alarm is not recorded");
-                }
+            if let Some(silence) = source.falls_silent(self.inner.settings.silent_after) {
+                let about = format!("nothing was taken of it for {} s", silence.as_secs());
+                self.raise(source, "silent", about);
+            }
+            if let Some(still) = source.stalls(self.inner.settings.stalled_after) {
+                let hours = still.as_secs() / 3600;
+                self.raise(
+                    source,
+                    "stalled",
+                    format!("its log has not grown for {hours} h"),
+                );
             }
             // Usually all was searched when it came; a crash or a full disk may have left some.
             if let Err(error) = self.search(source) {
                 let error = Report(&error).to_string();
-                tracing::error!(error, "entries are not searched for alerts");
+                source.set_trouble(Some(format!(
+                    "entries are not searched for alerts: {error}"
+                )));
             }
-            if let Some((size, root)) = source.unrecorded() {
-                match self.record(CheckpointSeen { size, root }, source) {
-                    Ok(()) => source.recorded(size),
-                    Err(error) => tracing::error!(%error, "a checkpoint is not recorded"),
-                }
+            self.record_checkpoint(source, false);
+        }
+        self.measure();
+    }
+
+    fn record_checkpoint(&self, source: &Source, at_once: bool) {
+        let Some((size, root)) = source.unrecorded(at_once) else {
+            return;
+        };
+        match self.record(CheckpointSeen { size, root }, source) {
+            Ok(()) => source.recorded(size),
+            Err(error) => {
+                let error = Report(&error).to_string();
+                source.set_trouble(Some(format!("a checkpoint is not recorded: {error}")));
             }
         }
     }
@@ -219,16 +293,17 @@ impl AuditHost {
         }
     }
 
-    fn raise(&self, source: &Source, kind: &str, about: String) -> Result<(), AuditError> {
+    /// Raises an alarm about a source, now or as soon as it can be recorded.
+    fn raise(&self, source: &Source, kind: &str, about: String) {
         let raised = AlarmRaised {
             kind: kind.to_owned(),
             about,
             entry: None,
         };
         let (name, now) = (&source.settings.name, OffsetDateTime::now_utc());
-        self.alarms().raise(&*self.inner.sink, name, raised, now)?;
+        self.alarms()
+            .raise_surely(&*self.inner.sink, name, raised, now);
         self.measure();
-        Ok(())
     }
 
     fn record(
@@ -261,37 +336,56 @@ impl AuditHost {
         let now = OffsetDateTime::now_utc();
         let closed = self
             .alarms()
-            .close(&*self.inner.sink, number, reason, actor, now);
+            .close(&*self.inner.sink, number, reason, actor, now)?;
+        let is_source = |source: &&Arc<Source>| source.settings.name == closed.source;
+        if closed.kind == "silent"
+            && let Some(source) = self.inner.by_peer.values().find(is_source)
+            && source.state().is_silent
+        {
+            source.excuse();
+        }
         self.measure();
-        closed
+        Ok(closed)
     }
 
-    /// What a person has to know: open alarms are problems until somebody closed them.
+    /// What a person has to know: open alarms are problems until a person closed them; so is each source of which nothing
+    /// comes, whatever became of its alarm.
     #[must_use]
     pub fn health(&self) -> Health {
-        let alarms = self.list_alarms();
-        let open: Vec<&Alarm> = alarms.iter().filter(|one| one.closed.is_none()).collect();
-        let mut problems: Vec<String> = open
-            .iter()
-            .take(SHOWN)
-            .map(|one| {
-                format!(
-                    "alarm {} of {}: {}: {}",
-                    one.number, one.source, one.kind, one.about
-                )
-            })
-            .collect();
-        if let Some(more) = open.len().checked_sub(SHOWN).filter(|more| *more > 0) {
-            problems.push(format!(
-                "{more} more alarms are open: see `cordon alarm list`"
+        let mut health = Health::default();
+        let alarms = self.alarms();
+        for (source, alarm) in alarms.waiting() {
+            let (kind, about) = (&alarm.kind, &alarm.about);
+            health.problems.push(format!(
+                "an alarm of {source} cannot be recorded: {kind}: {about}"
             ));
         }
-        let waiting = self.sources().into_iter().filter(|one| one.size.is_none());
-        let warnings = waiting.map(|one| format!("nothing came from the source {} yet", one.name));
-        Health {
-            problems,
-            warnings: warnings.collect(),
+        let open = alarms.open();
+        health.problems.extend(open.iter().take(SHOWN).map(|one| {
+            let (number, source, kind) = (one.number, &one.source, &one.kind);
+            format!("alarm {number} of {source}: {kind}: {}", one.about)
+        }));
+        if let Some(more) = open.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+            health.problems.push(format!(
+                "{more} more alarms are open: see `cordon audit alarms`"
+            ));
         }
+        drop(alarms);
+        for source in self.sources() {
+            let (name, seconds) = (source.name, source.silent_seconds);
+            if let Some(trouble) = source.trouble {
+                let problem = format!("the source {name} is not mirrored: {trouble}");
+                health.problems.push(problem);
+            }
+            if source.is_silent {
+                let problem = format!("nothing was taken of the source {name} for {seconds} s");
+                health.problems.push(problem);
+            } else if source.size.is_none() {
+                let warning = format!("nothing came from the source {name} yet");
+                health.warnings.push(warning);
+            }
+        }
+        health
     }
 
     /// Counters for Prometheus.
@@ -301,13 +395,14 @@ impl AuditHost {
     }
 
     fn measure(&self) {
-        self.inner.metrics.open_alarms(self.alarms().open());
+        self.inner.metrics.open_alarms(self.alarms().open().len());
     }
 
     /// Ends in order. Blocks.
     pub fn close(&self) {
         self.look();
         for source in self.inner.by_peer.values() {
+            self.record_checkpoint(source, true);
             source.close();
         }
         if let Err(error) = self.inner.log.note_shipped() {
@@ -321,18 +416,35 @@ impl AuditHost {
     }
 }
 
-/// The size of the newest checkpoint that was recorded of each source.
-fn newest_checkpoints(sink: &dyn AuditSink) -> Result<BTreeMap<String, u64>, AuditError> {
-    let action = action_text(CheckpointSeen::ACTION);
-    let mut newest = BTreeMap::new();
-    sink.read_on(0, &|text| text.contains(&action), &mut |logged| {
-        let name = logged.event.resource.strip_prefix("source/");
-        let seen = CheckpointSeen::from_event(&logged.event);
-        if let (true, Some(name), Some(seen)) = (logged.is_own, name, seen) {
-            newest.insert(name.to_owned(), seen.size);
+/// What the host's own log says: alarms, and how far each source was. Read once.
+fn read(sink: &dyn AuditSink) -> Result<(Alarms, BTreeMap<String, Known>), AuditError> {
+    let actions = [
+        AlarmRaised::ACTION,
+        AlarmRepeated::ACTION,
+        AlarmClosed::ACTION,
+        SourceBegun::ACTION,
+        CheckpointSeen::ACTION,
+    ];
+    let actions = actions.map(action_text);
+    let wanted = |text: &str| actions.iter().any(|action| text.contains(action));
+    let (mut alarms, mut sources) = (Alarms::default(), BTreeMap::<String, Known>::new());
+    sink.read_on(0, &wanted, &mut |logged| {
+        if !logged.is_own {
+            return;
+        }
+        let event = &logged.event;
+        alarms.replay(logged.index, event);
+        let Some(name) = event.resource.strip_prefix("source/") else {
+            return;
+        };
+        if SourceBegun::is(event) {
+            sources.entry(name.to_owned()).or_default().has_begun = true;
+        }
+        if let Some(seen) = CheckpointSeen::from_event(event) {
+            sources.entry(name.to_owned()).or_default().size = Some(seen.size);
         }
     })?;
-    Ok(newest)
+    Ok((alarms, sources))
 }
 
 /// A name is the name of a folder, too.

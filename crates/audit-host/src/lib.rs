@@ -19,7 +19,7 @@ mod tests;
 
 pub use alarms::{Alarm, AlarmError, Closed};
 pub use door::router;
-pub use host::{AuditHost, HostError, Settings};
+pub use host::{AuditHost, HostError, STALLED_AFTER, Settings};
 pub use shipper::{Shipper, Standing};
 pub use source::{Refused, SourceSettings, SourceState};
 

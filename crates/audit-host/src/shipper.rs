@@ -1,9 +1,10 @@
 //! The source's side: sends the log to the audit host as it grows.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use audit::{AuditError, SharedLog};
+use audit::{AuditError, MAX_MIRROR_BYTES, SharedLog};
 use error_report::Report;
 use http::{Method, StatusCode};
 use peering::{Answer, Connection, PeerError, PeerId, PeerKey};
@@ -17,11 +18,17 @@ use crate::source::SourceState;
 
 /// Interval between looks whether the log has grown.
 const LOOK: Duration = Duration::from_millis(500);
-/// Interval at which the host hears of this source although nothing happened. Three fit into the shortest time after which a
-/// host may raise an alarm.
+/// Interval at which the host hears of this source although nothing happened.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 /// First and longest pause after a failure.
-const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(8));
+/// A batch that takes longer is followed by one of half the bytes: the host must hear of this source meanwhile, and a narrow link
+/// must carry a batch before the time for its answer is over.
+const SLOW: Duration = Duration::from_secs(4);
+/// A batch that takes less time is followed by one of twice the bytes.
+const QUICK: Duration = Duration::from_secs(1);
+/// Fewest bytes of a batch that has more than one entry.
+const SHORTEST: usize = 8 * 1024;
 /// Time without an acknowledgement after which a person has to know.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Bytes of an answer at most.
@@ -34,6 +41,8 @@ pub struct Shipper {
     key: PeerKey,
     host: PeerId,
     standing: Standing,
+    /// Bytes of the next batch at most.
+    longest: AtomicUsize,
 }
 
 /// How the shipping stands; clones have the same values.
@@ -48,6 +57,8 @@ struct Stand {
     trouble: Option<String>,
     /// The host says that this log was changed.
     contradiction: Option<String>,
+    /// The host has less than it had confirmed.
+    lost: Option<String>,
 }
 
 impl Standing {
@@ -58,6 +69,7 @@ impl Standing {
             fresh_at: OffsetDateTime::now_utc(),
             trouble: None,
             contradiction: None,
+            lost: None,
         })))
     }
 
@@ -81,6 +93,7 @@ impl Standing {
                 "the audit host refuses this log: {contradiction}; find out who changed it, or which copy was brought back"
             ));
         }
+        health.problems.extend(stand.lost.clone());
         if stand.fresh.elapsed() >= PATIENCE {
             let waiting = size.saturating_sub(stand.acknowledged.unwrap_or_default());
             let (date, time) = (stand.fresh_at.date(), stand.fresh_at.time());
@@ -126,6 +139,7 @@ impl Shipper {
             key,
             host,
             standing: Standing::new(),
+            longest: AtomicUsize::new(MAX_MIRROR_BYTES),
         }
     }
 
@@ -144,6 +158,7 @@ impl Shipper {
                 () = stop.cancelled() => return,
             };
             self.note(&broken);
+            self.shorten();
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 () = stop.cancelled() => return,
@@ -184,10 +199,13 @@ impl Shipper {
             .request(Method::GET, LOG, Vec::new(), LONGEST)
             .await?;
         let state: SourceState = read(&answer)?;
+        let session = state.session;
+        self.compare(&state);
         let mut size = match state.size {
             Some(size) => size,
-            None => self.begin(&mut connection).await?,
+            None => self.begin(&mut connection, session).await?,
         };
+        let path = format!("{ENTRIES}?session={session}");
         // When the host was last told, and the checkpoint that it has.
         let mut told: Option<(Instant, String)> = None;
         loop {
@@ -198,24 +216,65 @@ impl Shipper {
                 tokio::time::sleep(LOOK).await;
                 continue;
             }
-            let log = self.log.clone();
-            let batch = spawn_blocking(move || log.batch(size)).await??;
+            let (log, longest) = (self.log.clone(), self.longest.load(Ordering::Relaxed));
+            let read_batch = spawn_blocking(move || {
+                let batch = log.batch(size, longest)?;
+                let has_all = batch.note == log.checkpoint();
+                Ok::<_, AuditError>((batch, has_all))
+            });
+            let (batch, has_all) = read_batch.await??;
             let bytes = batch.encode().ok_or(Broken::TooLong)?;
+            let sent = Instant::now();
             let answer = connection
-                .request(Method::POST, ENTRIES, bytes, LONGEST)
+                .request(Method::POST, &path, bytes, LONGEST)
                 .await?;
             size = read::<Taken>(&answer)?.size;
+            self.adapt(sent.elapsed());
             *pause = PAUSES.0;
-            self.confirm(size, batch.note == self.log.checkpoint());
+            self.confirm(size, has_all);
             told = Some((Instant::now(), batch.note));
+            if batch.entries.is_empty() {
+                tokio::time::sleep(LOOK).await;
+            }
         }
     }
 
-    async fn begin(&self, connection: &mut Connection) -> Result<u64, Broken> {
+    /// Chooses the bytes of the next batch by the time that this one took.
+    fn adapt(&self, took: Duration) {
+        let longest = self.longest.load(Ordering::Relaxed);
+        if took > SLOW {
+            self.shorten();
+        } else if took < QUICK {
+            let twice = longest.saturating_mul(2).min(MAX_MIRROR_BYTES);
+            self.longest.store(twice, Ordering::Relaxed);
+        }
+    }
+
+    fn shorten(&self) {
+        let half = self.longest.load(Ordering::Relaxed) / 2;
+        self.longest.store(half.max(SHORTEST), Ordering::Relaxed);
+    }
+
+    /// Notes a host that has less than it had confirmed to this process.
+    fn compare(&self, state: &SourceState) {
+        let mut stand = self.standing.lock();
+        let (had, has) = (stand.acknowledged, state.size.unwrap_or_default());
+        stand.lost = had.filter(|had| *had > has).map(|had| {
+            format!("the audit host has {has} entries of this log, it had confirmed {had}: ask what was brought back there")
+        });
+        if let Some(lost) = &stand.lost {
+            tracing::error!(host = self.address, "{lost}");
+        }
+    }
+
+    async fn begin(&self, connection: &mut Connection, session: u64) -> Result<u64, Broken> {
+        let path = format!("{LOG}?session={session}");
         let log = self.log.clone();
         let note = spawn_blocking(move || log.empty_checkpoint()).await??;
         let note = note.into_bytes();
-        let answer = connection.request(Method::POST, LOG, note, LONGEST).await?;
+        let answer = connection
+            .request(Method::POST, &path, note, LONGEST)
+            .await?;
         Ok(read::<SourceState>(&answer)?.size.unwrap_or_default())
     }
 

@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::{AlarmError, AuditHost, HostError, Settings, Shipper, SourceSettings, router};
+use crate::{AlarmError, AuditHost, HostError, Refused, Settings, Shipper, SourceSettings, router};
 
 const SILENCE: Duration = Duration::from_secs(30);
 
@@ -72,6 +72,8 @@ impl World {
                 peer: source.id(),
             }],
             silent_after: SILENCE,
+            stalled_after: crate::STALLED_AFTER,
+            reserved_bytes: 0,
         };
         Self {
             folder,
@@ -86,14 +88,18 @@ impl World {
         AuditHost::open(self.settings.clone(), log).unwrap()
     }
 
+    fn session(&self, host: &AuditHost) -> u64 {
+        host.begin_session(self.source.id()).unwrap().session
+    }
+
     /// Sends all of `log` without a network.
-    fn send(&self, host: &AuditHost, log: &SharedLog) -> Result<u64, crate::Refused> {
-        let peer = self.source.id();
-        let begun = host.begin(peer, &log.empty_checkpoint().unwrap())?;
-        let mut size = begun.size.unwrap();
+    fn send(&self, host: &AuditHost, log: &SharedLog) -> Result<u64, Refused> {
+        let (peer, session) = (self.source.id(), self.session(host));
+        let begun = host.begin(peer, session, &log.empty_checkpoint().unwrap())?;
+        let mut size = begun.size.unwrap_or_default();
         loop {
-            let batch = log.batch(size).unwrap();
-            size = host.take(peer, &batch)?;
+            let batch = log.batch(size, audit::MAX_MIRROR_BYTES).unwrap();
+            size = host.take(peer, session, &batch)?;
             if batch.note == log.checkpoint() {
                 return Ok(size);
             }
@@ -195,7 +201,7 @@ fn log_that_is_a_beginning_of_the_mirror_was_set_back() {
     let world = World::new();
     let host = world.host();
     routine(&world.site, 50);
-    let early = world.site.batch(0).unwrap();
+    let early = world.site.batch(0, audit::MAX_MIRROR_BYTES).unwrap();
     routine(&world.site, 5);
     world.send(&host, &world.site).unwrap();
     let newest = audit::Batch {
@@ -203,22 +209,129 @@ fn log_that_is_a_beginning_of_the_mirror_was_set_back() {
         note: early.note,
         entries: Vec::new(),
     };
-    host.take(world.source.id(), &newest).unwrap_err();
-    assert_eq!(kinds(&host), ["set-back"]);
+    let session = world.session(&host);
+    let refused = host.take(world.source.id(), session, &newest);
+    refused.unwrap_err();
+    let [alarm] = &host.list_alarms()[..] else {
+        panic!("{:?}", host.list_alarms());
+    };
+    assert_eq!(alarm.kind, "set-back");
+    // The two signed checkpoints together are the proof.
+    let file = alarm.about.rsplit_once("kept in ").unwrap().1;
+    assert_eq!(std::fs::read_to_string(file).unwrap(), newest.note);
 }
 
 #[test]
-fn host_whose_mirror_was_set_back_does_not_start() {
-    let world = World::new();
+fn source_whose_mirror_was_set_back_is_refused_and_reported_and_others_are_taken() {
+    let mut world = World::new();
     let host = world.host();
     routine(&world.site, 3);
     world.send(&host, &world.site).unwrap();
     host.close();
     drop(host);
     std::fs::remove_dir_all(world.folder.path().join("host/sources")).unwrap();
-    let log = host_log(&world.folder.path().join("host"));
-    let opened = AuditHost::open(world.settings.clone(), log);
-    assert!(matches!(opened, Err(HostError::Mirror { .. })));
+    let other = key();
+    world.settings.sources.push(SourceSettings {
+        name: "district".to_owned(),
+        peer: other.id(),
+        ..world.settings.sources[0].clone()
+    });
+    let host = world.host();
+    assert_eq!(kinds(&host), ["mirror"]);
+    assert!(matches!(
+        world.send(&host, &world.site),
+        Err(Refused::Failed(_))
+    ));
+    assert_eq!(host.health().problems.len(), 2);
+    world.source = other;
+    world.send(&host, &world.site).unwrap();
+}
+
+#[test]
+fn mirror_that_the_own_log_does_not_know_is_refused() {
+    let world = World::new();
+    let host = world.host();
+    routine(&world.site, 3);
+    world.send(&host, &world.site).unwrap();
+    host.close();
+    drop(host);
+    std::fs::remove_dir_all(world.folder.path().join("host/audit")).unwrap();
+    let host = world.host();
+    assert_eq!(kinds(&host), ["mirror"]);
+    assert!(matches!(
+        world.send(&host, &world.site),
+        Err(Refused::Failed(_))
+    ));
+}
+
+#[test]
+fn request_of_an_earlier_session_is_late_and_raises_no_alarm() {
+    let world = World::new();
+    let host = world.host();
+    routine(&world.site, 5);
+    world.send(&host, &world.site).unwrap();
+    let late = (world.session(&host), world.site.batch(5, 0).unwrap());
+    routine(&world.site, 5);
+    world.send(&host, &world.site).unwrap();
+    let refused = host.take(world.source.id(), late.0, &late.1);
+    assert!(matches!(refused, Err(Refused::Stale)));
+    assert_eq!(kinds(&host), Vec::<String>::new());
+}
+
+#[test]
+fn alarm_that_cannot_be_recorded_is_a_problem_and_recorded_once_it_can_be() {
+    let world = World::new();
+    let folder = world.folder.path().join("host/audit");
+    let disk = std::sync::Arc::new(durable::testing::FailingDisk::default());
+    let own = LogKey::from_seed("audit.example.org/log", &[9; 32]).unwrap();
+    let log = SharedLog::open_on(disk.clone(), &folder, own).unwrap();
+    let mut settings = world.settings.clone();
+    settings.silent_after = Duration::ZERO;
+    let host = AuditHost::open(settings, log).unwrap();
+    let full = durable::testing::Fault {
+        after: 0,
+        times: u32::MAX,
+        errno: 28,
+    };
+    disk.fail(full);
+    host.look();
+    assert_eq!(kinds(&host), Vec::<String>::new());
+    let problems = host.health().problems;
+    assert!(
+        problems[0].contains("cannot be recorded: silent"),
+        "{problems:?}"
+    );
+    disk.fail(durable::testing::Fault { times: 0, ..full });
+    host.look();
+    assert_eq!(kinds(&host), ["silent"]);
+}
+
+#[test]
+fn long_text_of_an_event_hides_no_part_of_its_alarm_and_forges_no_line() {
+    let world = World::new();
+    let host = world.host();
+    let actor = Actor::user("n".repeat(500), "An Officer");
+    let event = Event::new(
+        OffsetDateTime::now_utc(),
+        actor,
+        "clock.accept",
+        "site/clock",
+        Outcome::Ok,
+    );
+    let event = event.with_reason("battery\nproblem: alarm 9 of other-site: forked");
+    world.site.role("site").unwrap().record(event).unwrap();
+    world.send(&host, &world.site).unwrap();
+    let about = &host.list_alarms()[0].about;
+    assert!(
+        about.starts_with("clock.accept of nnn") && about.contains("on site/clock: battery"),
+        "{about}"
+    );
+    assert_eq!(
+        host.health().text().lines().count(),
+        2,
+        "{}",
+        host.health().text()
+    );
 }
 
 #[test]
@@ -248,6 +361,8 @@ fn silent_source_raises_an_alarm_and_its_return_is_recorded() {
     host.look();
     assert_eq!(kinds(&host), Vec::<String>::new());
     std::thread::sleep(Duration::from_millis(60));
+    // Whoever asks and delivers nothing is silent.
+    world.session(&host);
     host.look();
     host.look();
     assert_eq!(kinds(&host), ["silent"]);
@@ -256,6 +371,39 @@ fn silent_source_raises_an_alarm_and_its_return_is_recorded() {
     assert!(!host.sources()[0].is_silent);
     // A person still has to look.
     assert_eq!(host.health().problems.len(), 1);
+}
+
+#[test]
+fn silence_that_lasts_is_another_alarm_after_the_first_was_closed() {
+    let mut world = World::new();
+    world.settings.silent_after = Duration::from_millis(50);
+    let host = world.host();
+    std::thread::sleep(Duration::from_millis(60));
+    host.look();
+    let number = host.list_alarms()[0].number;
+    let auditor = Actor::user("unix:1000", "ana");
+    host.close_alarm(number, "maintenance until six", auditor)
+        .unwrap();
+    host.look();
+    assert_eq!(kinds(&host), ["silent"]);
+    assert_eq!(host.health().problems.len(), 1, "{:?}", host.health());
+    std::thread::sleep(Duration::from_millis(60));
+    host.look();
+    assert_eq!(kinds(&host), ["silent", "silent"]);
+}
+
+#[test]
+fn log_that_does_not_grow_raises_an_alarm_although_the_source_is_heard() {
+    let mut world = World::new();
+    world.settings.stalled_after = Duration::from_millis(50);
+    let host = world.host();
+    routine(&world.site, 1);
+    world.send(&host, &world.site).unwrap();
+    std::thread::sleep(Duration::from_millis(60));
+    world.send(&host, &world.site).unwrap();
+    host.look();
+    host.look();
+    assert_eq!(kinds(&host), ["stalled"]);
 }
 
 async fn serve(host: &AuditHost, own: &PeerKey) -> (SocketAddr, CancellationToken) {

@@ -1,7 +1,7 @@
 //! A copy of another host's log: the same tiles, under that log's own signed checkpoints.
 //!
-//! Whoever has a mirror can prove what the log once said, whatever its writer does later: a writer that forks its log, sets it
-//! back or leaves entries out signs a checkpoint that does not continue the mirror's.
+//! A mirror proves what the log once said. A writer that forks its log, sets it back or leaves entries out signs a checkpoint
+//! that does not continue the mirror's; the two signed checkpoints together prove that.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use durable::SharedDisk;
 use crate::FILE_MODE;
 use crate::log::merkle::empty_root;
 use crate::log::note::{Checkpoint, NoteError, VerifierKey};
-use crate::log::tiles::{push_entry, split_bundle};
+use crate::log::tiles::push_entry;
 use crate::log::{Log, LogError, MAX_BATCH, Signer, View, at};
 
 /// Bytes of the longest batch in its encoded form (our choice: a commit of usual events is a megabyte).
@@ -47,15 +47,25 @@ impl Batch {
         let (length, rest) = rest.split_first_chunk::<4>()?;
         let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
         let (note, entries) = rest.split_at_checked(length)?;
-        let entries: Vec<Vec<u8>> = split_bundle(entries)?
-            .into_iter()
-            .map(<[u8]>::to_vec)
-            .collect();
-        let is_bounded = bytes.len() <= MAX_MIRROR_BYTES && entries.len() <= MAX_BATCH;
-        is_bounded.then_some(Self {
+        if bytes.len() > MAX_MIRROR_BYTES {
+            return None;
+        }
+        // Counted while they are split: millions of empty ones fit into the bytes.
+        let (mut rest, mut split) = (entries, Vec::new());
+        while !rest.is_empty() {
+            let (length, after) = rest.split_first_chunk::<2>()?;
+            let (entry, after) =
+                after.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
+            if split.len() == MAX_BATCH {
+                return None;
+            }
+            split.push(entry.to_vec());
+            rest = after;
+        }
+        Some(Self {
             first: u64::from_be_bytes(*first),
             note: String::from_utf8(note.to_vec()).ok()?,
-            entries,
+            entries: split,
         })
     }
 }
@@ -78,6 +88,9 @@ pub enum MirrorError {
     /// The log has other entries than it had: it was forked or rewritten.
     #[error("the log has another tree at {size} entries than the mirror")]
     Forked { size: u64 },
+    /// There is a mirror that the host's own log does not know.
+    #[error("the host's own log does not know this mirror of {found} entries: it was set back")]
+    Unknown { found: u64 },
     /// The mirror's own files.
     #[error("cannot use the mirror")]
     Log(#[from] LogError),

@@ -225,11 +225,13 @@ impl SharedLog {
     }
 
     /// Entries from `first` on for a copy of the log elsewhere, with the signed checkpoint after the last of them: at most
-    /// [`MAX_BATCH`], and fewer where they are long. None where the log ends before `first`: the checkpoint is of the whole log.
+    /// [`MAX_BATCH`], and of `longest` bytes, but at least one. None where the log ends before `first`: the checkpoint is of the
+    /// whole log.
     ///
     /// # Errors
     /// As [`View::open`] and [`View::entry`].
-    pub fn batch(&self, first: u64) -> Result<Batch, AuditError> {
+    pub fn batch(&self, first: u64, longest: usize) -> Result<Batch, AuditError> {
+        let longest = longest.min(MAX_MIRROR_BYTES);
         let view = self.view()?;
         let mut entries = Vec::new();
         let mut bytes = view.note().len() + 64;
@@ -238,7 +240,8 @@ impl SharedLog {
             let bundle = indexes.zip(view.bundle(number)?);
             for (_, entry) in bundle.filter(|(index, _)| *index >= first) {
                 bytes += entry.len() + 2;
-                if entries.len() == MAX_BATCH || bytes > MAX_MIRROR_BYTES {
+                let is_full = entries.len() == MAX_BATCH || bytes > longest;
+                if is_full && !entries.is_empty() {
                     return self.signed_batch(first, entries, &view);
                 }
                 entries.push(entry);

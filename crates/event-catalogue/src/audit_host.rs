@@ -11,6 +11,7 @@ pub(crate) const SUBJECT: Subject = Subject {
         CheckpointSeen::ENTRIES,
         SourceReturned::ENTRIES,
         AlarmRaised::ENTRIES,
+        AlarmRepeated::ENTRIES,
         AlarmClosed::ENTRIES,
     ],
 };
@@ -42,11 +43,25 @@ events! {
     /// An alarm that a person must close.
     AlarmRaised = "alarm.raise" on ["source/"] ends [Ok] Alert FINDING with []
     {
-        /// `silent`, `set-back`, `forked`, or the action of the event that raised it.
+        /// `silent`, `stalled`, `set-back`, `forked`, `foreign-checkpoint`, `mirror`, `unreadable`, `unknown-event`, or the action of
+        /// the event that raised it.
         kind: String = "kind",
         /// What happened.
         about: String = "about" personal,
         /// Number of the event in the source's log, if an event raised the alarm.
+        entry: Option<u64> = "entry",
+    }
+
+    /// What raised an open alarm happened again; recorded once a minute at most.
+    AlarmRepeated = "alarm.repeat" on ["alarm/"] ends [Ok] Review FINDING with []
+    {
+        /// Number of the alarm.
+        alarm: u64 = "alarm",
+        /// How often it was repeated until now.
+        repeated: u64 = "repeated",
+        /// What happened the last time.
+        about: String = "about" personal,
+        /// Number of the event in the source's log, if it was an event.
         entry: Option<u64> = "entry",
     }
 
@@ -55,5 +70,7 @@ events! {
     {
         /// Number of the alarm.
         alarm: u64 = "alarm",
+        /// How often the same happened while the alarm was open.
+        repeated: Option<u64> = "repeated",
     }
 }

@@ -1,5 +1,7 @@
 //! What a person has to know of a running process.
 
+use untrusted_text::escape_invisible;
+
 /// Problems now, and those to come.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {
@@ -16,7 +18,8 @@ impl Health {
         self.warnings.extend(other.warnings);
     }
 
-    /// The text of `/healthz`: `ok` or `not ok`, then one line for each problem and each warning.
+    /// The text of `/healthz`: `ok` or `not ok`, then one line for each problem and each warning. Text of others is escaped: it makes
+    /// no lines.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = match self.problems.as_slice() {
@@ -24,10 +27,10 @@ impl Health {
             _ => "not ok\n".to_owned(),
         };
         for problem in &self.problems {
-            text.push_str(&format!("problem: {problem}\n"));
+            text.push_str(&format!("problem: {}\n", escape_invisible(problem)));
         }
         for warning in &self.warnings {
-            text.push_str(&format!("warning: {warning}\n"));
+            text.push_str(&format!("warning: {}\n", escape_invisible(warning)));
         }
         text
     }

@@ -129,7 +129,7 @@ mod tests {
         let sound = || -> Arc<dyn Role> { Arc::new(Recorded::new("sound")) };
         let ill = || -> Arc<dyn Role> {
             Arc::new(Recorded {
-                problem: Some("its disk is full"),
+                problem: Some("its disk is full\nproblem: a forged line"),
                 ..Recorded::new("ill")
             })
         };
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(
             text,
-            "not ok\nproblem: its disk is full\nwarning: sound is watched\nwarning: ill is watched\n"
+            "not ok\nproblem: its disk is full\\u{a}problem: a forged line\nwarning: sound is watched\nwarning: ill is watched\n"
         );
         let (status, text) = answer(vec![sound(), ill()], "/metrics").await;
         assert_eq!(status, StatusCode::OK);

@@ -42,7 +42,7 @@ key stays on the device's token, which made the request. Carry the files that th
   cordon vpn openvpn-guard --config /etc/openvpn/server/server.conf --data /var/lib/cordon
   cordon vpn openvpn-guard --config server.conf --crl-url http://pki.example.org/crl
 It runs beside OpenVPN, as root. Without it nobody gets in, and when it ends, everybody is out until it is back. It keeps
-crl.pem current. Suspensions count with --data only.")]
+crl.pem current. A suspension counts at once with --data, and with the next list with --crl-url.")]
     #[command(name = "openvpn-guard")]
     Guard(Guard),
     /// Write the current revocation lists for an OpenVPN server, replacing the file.

@@ -50,7 +50,10 @@ impl World {
     fn catch_up(&mut self) -> usize {
         let mut batches = 0;
         loop {
-            let batch = self.log.batch(self.mirror.size()).unwrap();
+            let batch = self
+                .log
+                .batch(self.mirror.size(), MAX_MIRROR_BYTES)
+                .unwrap();
             let bytes = batch.encode().unwrap();
             let batch = Batch::decode(&bytes).unwrap();
             let is_last = batch.note == self.log.checkpoint();
@@ -83,12 +86,12 @@ fn mirror_has_the_same_tree_under_the_same_checkpoint_and_verifies_alone() {
 #[test]
 fn batches_that_came_before_and_those_that_overlap_are_taken_once() {
     let mut world = world(300);
-    let early = world.log.batch(0).unwrap();
+    let early = world.log.batch(0, MAX_MIRROR_BYTES).unwrap();
     world.catch_up();
     let size = world.mirror.size();
     world.log.role("portal").unwrap().record(event(9)).unwrap();
     assert_eq!(world.mirror.append(&early).unwrap(), size);
-    let overlapping = world.log.batch(250).unwrap();
+    let overlapping = world.log.batch(250, MAX_MIRROR_BYTES).unwrap();
     assert_eq!(world.mirror.append(&overlapping).unwrap(), size + 1);
     assert_eq!(world.mirror.checkpoint(), world.log.checkpoint());
 }
@@ -96,7 +99,7 @@ fn batches_that_came_before_and_those_that_overlap_are_taken_once() {
 #[test]
 fn gap_or_wrong_number_is_refused_and_nothing_is_taken() {
     let mut world = world(20);
-    let whole = world.log.batch(0).unwrap();
+    let whole = world.log.batch(0, MAX_MIRROR_BYTES).unwrap();
     let later = Batch {
         first: 5,
         entries: whole.entries.get(5..).unwrap().to_vec(),
@@ -130,7 +133,7 @@ fn gap_or_wrong_number_is_refused_and_nothing_is_taken() {
 #[test]
 fn checkpoint_of_another_key_or_log_is_refused() {
     let mut world = world(3);
-    let batch = world.log.batch(0).unwrap();
+    let batch = world.log.batch(0, MAX_MIRROR_BYTES).unwrap();
     for (name, seed) in [("police.example.org/log", 8), ("other.example.org/log", 7)] {
         let other = tempfile::tempdir().unwrap();
         let key = LogKey::from_seed(name, &[seed; 32]).unwrap();
@@ -157,7 +160,9 @@ fn log_that_was_forked_or_set_back_is_named() {
     world.catch_up();
     let mirrored = world.mirror.size();
     let older = tempfile::tempdir().unwrap();
-    let set_back = log_with(older.path(), 100, 0).batch(0).unwrap();
+    let set_back = log_with(older.path(), 100, 0)
+        .batch(0, MAX_MIRROR_BYTES)
+        .unwrap();
     let found = world.mirror.append(&set_back);
     let Err(MirrorError::SetBack {
         found,
@@ -170,7 +175,7 @@ fn log_that_was_forked_or_set_back_is_named() {
     let forked = tempfile::tempdir().unwrap();
     let forked = log_with(forked.path(), 700, 1_000);
     for first in [0, mirrored] {
-        let batch = forked.batch(first).unwrap();
+        let batch = forked.batch(first, MAX_MIRROR_BYTES).unwrap();
         assert!(matches!(
             world.mirror.append(&batch),
             Err(MirrorError::Forked { .. })
@@ -191,9 +196,36 @@ fn mirror_begins_with_the_empty_tree_and_not_in_the_middle() {
 }
 
 #[test]
+fn batch_is_as_short_as_asked_for_and_has_one_entry_at_least() {
+    let mut world = world(300);
+    let mut batches = 0;
+    while world.mirror.checkpoint() != world.log.checkpoint() {
+        let batch = world.log.batch(world.mirror.size(), 4096).unwrap();
+        assert!(batch.entries.len() == 1 || batch.encode().unwrap().len() <= 4096);
+        world.mirror.append(&batch).unwrap();
+        batches += 1;
+    }
+    assert!(batches > 5, "{batches}");
+    assert_eq!(world.log.batch(7, 0).unwrap().entries.len(), 1);
+}
+
+#[test]
+fn batch_of_more_entries_than_a_commit_is_refused_while_it_is_split() {
+    let batch = Batch {
+        first: 0,
+        note: String::new(),
+        entries: vec![Vec::new(); MAX_BATCH],
+    };
+    let mut bytes = batch.encode().unwrap();
+    assert_eq!(Batch::decode(&bytes), Some(batch));
+    bytes.extend_from_slice(&[0, 0]);
+    assert_eq!(Batch::decode(&bytes), None);
+}
+
+#[test]
 fn batch_decodes_only_what_was_encoded() {
     let world = world(4);
-    let batch = world.log.batch(1).unwrap();
+    let batch = world.log.batch(1, MAX_MIRROR_BYTES).unwrap();
     let bytes = batch.encode().unwrap();
     assert_eq!(Batch::decode(&bytes), Some(batch));
     for cut in 0..bytes.len() {
@@ -208,7 +240,7 @@ fn crash_at_any_write_loses_no_acknowledged_entry_and_the_mirror_goes_on() {
     let source = tempfile::tempdir().unwrap();
     let log = log_with(source.path(), 20, 0);
     let first = log.empty_checkpoint().unwrap();
-    let early = log.batch(0).unwrap();
+    let early = log.batch(0, MAX_MIRROR_BYTES).unwrap();
     let numbers = (0..245).map(|number| event(number + 500));
     log.role("portal")
         .unwrap()
@@ -219,7 +251,7 @@ fn crash_at_any_write_loses_no_acknowledged_entry_and_the_mirror_goes_on() {
     let dir = folder.path().join("mirror");
     let mut mirror = Mirror::open_on(disk.clone(), &dir, log.verifier(), Some(&first)).unwrap();
     let mut acknowledged = Vec::new();
-    for batch in [early, log.batch(15).unwrap()] {
+    for batch in [early, log.batch(15, MAX_MIRROR_BYTES).unwrap()] {
         let size = mirror.append(&batch).unwrap();
         acknowledged.push((disk.ops().len(), size));
     }
@@ -248,7 +280,9 @@ fn crash_at_any_write_loses_no_acknowledged_entry_and_the_mirror_goes_on() {
             crash.what,
             mirror.size()
         );
-        mirror.append(&log.batch(mirror.size()).unwrap()).unwrap();
+        mirror
+            .append(&log.batch(mirror.size(), MAX_MIRROR_BYTES).unwrap())
+            .unwrap();
         assert_eq!(mirror.checkpoint(), log.checkpoint(), "{}", crash.what);
     }
 }

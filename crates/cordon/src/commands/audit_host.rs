@@ -9,6 +9,8 @@ use commandline::{print, stop_on_signals, visible};
 use pki::key::Passphrase;
 use serde_json::json;
 use service_kit::{Doors, Place, Process, Role, Status};
+use site::last_checkpoint;
+use time::OffsetDateTime;
 
 use crate::cli::{AlarmArgs, CloseAlarm, PeerShow, Run};
 use commandline::{OrHint as _, Outcome};
@@ -27,15 +29,23 @@ pub(crate) async fn run(args: &Run, json: bool) -> Outcome {
     let secret = commandline::passphrase(&data, args.passphrase_file.as_deref())?;
     let secret = Passphrase::new(secret);
     let key = peer_key(&data, &secret)?;
+    last_checkpoint::check_there(&data)?;
     let log = site::parts::open_audit(&data, &secret, &config.origin)?;
+    last_checkpoint::hold(&data, &log, OffsetDateTime::now_utc())?;
+    durable::create_dir_all(&data.join("sources")).or_hint(
+        format!("cannot make a folder in {}", data.display()),
+        "check the folder's rights and its disk",
+    )?;
     let settings = Settings {
         sources_dir: data.join("sources"),
         sources: config.sources()?,
         silent_after: Duration::from_secs(u64::from(config.silent_after_seconds)),
+        stalled_after: audit_host::STALLED_AFTER,
+        reserved_bytes: config.reserved_bytes,
     };
     let host = AuditHost::open(settings, log).or_hint(
         "cannot open the audit host",
-        "correct audit.sources; a mirror that lost entries must be brought back from a copy: keep the folder for an examination",
+        "correct audit.sources, and check the folder's rights and its disk",
     )?;
     let doors = Doors::new();
     let listen = Arc::new(Place::new("audit.listen", config.listen));
@@ -96,12 +106,13 @@ pub(crate) async fn sources(data: &Path, json: bool) -> Outcome {
         let size = source
             .size
             .map_or_else(|| "nothing yet".to_owned(), |size| format!("{size} events"));
-        let silent = match source.is_silent {
-            true => "  SILENT",
-            false => "",
+        let silent = match (&source.trouble, source.is_silent) {
+            (Some(trouble), _) => format!("  NOT MIRRORED: {}", visible(trouble)),
+            (None, true) => "  SILENT".to_owned(),
+            (None, false) => String::new(),
         };
         text.push_str(&format!(
-            "{:<24} {size:>16}  heard {} s ago{silent}\n",
+            "{:<24} {size:>16}  taken {} s ago{silent}\n",
             source.name, source.silent_seconds
         ));
     }
@@ -123,18 +134,23 @@ pub(crate) async fn alarms(args: &AlarmArgs, json: bool) -> Outcome {
     for alarm in &shown {
         let (date, time) = (alarm.at.date(), alarm.at.time());
         text.push_str(&format!(
-            "{:>6}  {date} {:02}:{:02} UTC  {:<16} {:<20} {}\n",
+            "{:>6}  {date} {:02}:{:02} UTC  {:<16} {:<20} {}{}\n",
             alarm.number,
             time.hour(),
             time.minute(),
             alarm.source,
             visible(&alarm.kind),
-            visible(&alarm.about)
+            visible(&alarm.about),
+            alarm
+                .entry
+                .map_or_else(String::new, |entry| format!(" (entry {entry})"))
         ));
         if alarm.repeated > 0 {
+            let latest = alarm.latest.as_deref().unwrap_or(&alarm.about);
             text.push_str(&format!(
-                "        and {} more of the same\n",
-                alarm.repeated
+                "        and {} more of the same, the last: {}\n",
+                alarm.repeated,
+                visible(latest)
             ));
         }
         if let Some(closed) = &alarm.closed {

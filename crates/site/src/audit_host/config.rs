@@ -12,7 +12,7 @@ use crate::failure::{Failure, OrHint as _, Outcome};
 
 /// Bytes of a configuration file at most; our choice.
 const MAX_TEXT: u64 = 1 << 20;
-/// Seconds of silence before an alarm: sources are heard every five seconds.
+/// Seconds of silence before an alarm: a batch comes every five seconds, and after a failure within eight more.
 const SILENCE: std::ops::RangeInclusive<u32> = 15..=86_400;
 const FIX: &str = "correct the file; docs/audit-host.md explains each setting";
 
@@ -38,6 +38,9 @@ pub struct AuditSection {
     /// Seconds without a word of a source before an alarm.
     #[serde(default = "silent_after")]
     pub silent_after_seconds: u32,
+    /// Bytes of the disk that mirrors leave to the host's own log; at most a twentieth of it.
+    #[serde(default = "reserved_bytes")]
+    pub reserved_bytes: u64,
     #[serde(default)]
     pub sources: Vec<SourceSection>,
 }
@@ -51,6 +54,10 @@ pub struct SourceSection {
     log_key: String,
     /// What `cordon peer show` prints at the source.
     peer: PeerId,
+}
+
+fn reserved_bytes() -> u64 {
+    1 << 30
 }
 
 fn silent_after() -> u32 {

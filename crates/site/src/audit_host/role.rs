@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::orders;
 use crate::failure::{OrHint as _, Outcome};
+use crate::last_checkpoint;
 
 /// Interval between looks at all sources.
 const LOOK: Duration = Duration::from_secs(2);
@@ -53,7 +54,10 @@ impl Role for AuditHostRole {
                     }
                 }
             });
+            let (data, log) = (self.data.clone(), self.host.log().clone());
+            let checkpoint = last_checkpoint::follow(data, log, stop.clone());
             let tasks = vec![
+                Task::new("checkpoint", checkpoint),
                 Task::new("sources", look),
                 Task::new("commands", orders::serve(self.host.clone(), commands, stop)),
             ];
@@ -80,10 +84,19 @@ impl Role for AuditHostRole {
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
-        let host = self.host.clone();
+        let (host, data) = (self.host.clone(), self.data.clone());
         Box::pin(async move {
-            if let Err(error) = spawn_blocking(move || host.close()).await {
-                tracing::error!(%error, "the end of the audit host died");
+            let end = spawn_blocking(move || {
+                host.close();
+                last_checkpoint::write(&data, host.log())
+            });
+            match end.await {
+                Ok(Ok(())) => {}
+                Ok(Err(failure)) => {
+                    let error = failure.message();
+                    tracing::error!(error, "the newest checkpoint is not written down");
+                }
+                Err(error) => tracing::error!(%error, "the end of the audit host died"),
             }
         })
     }
