@@ -46,15 +46,21 @@ pub(crate) async fn list(
             camera.quarantined = quarantined.unsigned_abs();
             camera.forks = forks.get(device).copied().unwrap_or_default();
         }
-        if epoch == camera.epoch {
+        let is_open = epoch == camera.epoch;
+        if is_open {
             camera.head = head.unsigned_abs();
-            if missing > 0 {
-                let held = ledger.in_quarantine(device);
-                camera.gaps = gaps(sql, &chain, &held).await?;
-                camera.gaps.truncate(MAX_GAPS);
-            }
+        }
+        let missing = u64::try_from(missing).unwrap_or_default();
+        if missing == 0 {
+            continue;
+        }
+        let held = ledger.in_quarantine(device, epoch);
+        if is_open {
+            camera.gaps = gaps(sql, &chain, &held).await?;
+            camera.gaps.truncate(MAX_GAPS);
         } else {
-            let missing = u64::try_from(missing).unwrap_or_default();
+            let held = held_in_gaps(sql, &chain, &held).await?;
+            let missing = missing.saturating_sub(held);
             camera.missing_before = camera.missing_before.saturating_add(missing);
         }
     }
@@ -111,6 +117,27 @@ async fn gaps(sql: &Sql, chain: &str, held: &BTreeSet<u64>) -> Result<Vec<(u64, 
     Ok(ranges.flat_map(|gap| without(gap, held)).collect())
 }
 
+/// Counts the missing numbers that are in quarantine.
+async fn held_in_gaps(sql: &Sql, chain: &str, held: &BTreeSet<u64>) -> Result<u64, StoreError> {
+    let (Some(lowest), Some(highest)) = (held.first(), held.last()) else {
+        return Ok(0);
+    };
+    let rows: Vec<(i64, i64)> = sqlx::query_as(
+        "SELECT first, last FROM gaps WHERE device = ? AND last >= ? AND first <= ?",
+    )
+    .bind(chain)
+    .bind(lowest.cast_signed())
+    .bind(highest.cast_signed())
+    .fetch_all(sql.read())
+    .await?;
+    let count = |(first, last): (i64, i64)| {
+        let (first, last) = (first.unsigned_abs(), last.unsigned_abs());
+        let in_order = first <= last;
+        in_order.then(|| held.range(first..=last).count() as u64)
+    };
+    Ok(rows.into_iter().filter_map(count).sum())
+}
+
 /// The parts of a range of missing numbers that are not in quarantine.
 fn without((first, last): (u64, u64), held: &BTreeSet<u64>) -> Vec<(u64, u64)> {
     let (mut parts, mut start) = (Vec::new(), first);
@@ -139,10 +166,7 @@ pub(crate) async fn counts(sql: &Sql, ledger: &Ledger) -> Result<(u64, u64), Sto
     let mut with_gaps = BTreeSet::new();
     for (chain,) in &chains {
         let (device, epoch) = split_chain_name(chain);
-        let held = match epoch == ledger.epoch(device) {
-            true => ledger.in_quarantine(device),
-            false => BTreeSet::new(),
-        };
+        let held = ledger.in_quarantine(device, epoch);
         if held.is_empty() || !gaps(sql, chain, &held).await?.is_empty() {
             with_gaps.insert(device);
         }

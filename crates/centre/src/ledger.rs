@@ -8,6 +8,7 @@
 //! number and names the event before it. An event with the number of the newest one takes its place: a failed write or a crash
 //! separated the first copy from its effect. Events of earlier versions have no numbers, and belong to it in the log's order.
 
+mod epochs;
 mod follow;
 mod history;
 mod record;
@@ -18,20 +19,20 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use audit::{Event, Outcome};
 use event_catalogue::context::Block;
-use event_catalogue::evidence::{
-    EpochBegun, Kept, Quarantined, Received, Rejected, Released, ReplacementProposed,
-};
+use event_catalogue::evidence::{Kept, Quarantined, Received, Rejected, Released};
 use event_catalogue::{Details as _, Recorded as _};
 use evidence::chain::chain_name;
 use evidence::digest::Sha256Digest;
 use evidence::receipt::Receipt;
 
+pub(crate) use epochs::ReplacementProposal;
 pub(crate) use follow::FollowedLog;
 pub(crate) use history::{Histories, History};
 pub(crate) use record::{Decided, RecordHead, Running, Step};
 
 use crate::clock::millis;
 use crate::reasons::{REPLAYED, SEQUENCE_FORK};
+use epochs::Epochs;
 use record::{Record, received_at};
 
 /// State of a block by the log.
@@ -106,22 +107,6 @@ impl Known {
     }
 }
 
-/// A person's proposal to begin another epoch of a camera.
-#[derive(Clone, Debug)]
-pub(crate) struct ReplacementProposal {
-    pub(crate) uid: String,
-    pub(crate) reason: String,
-}
-
-#[derive(Debug, Default)]
-struct Epochs {
-    /// Index of the event that began each epoch after the first.
-    begun: Vec<u64>,
-    proposed: Option<ReplacementProposal>,
-    /// Index of the newest event.
-    newest: u64,
-}
-
 /// Highest number of a chain.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChainHead {
@@ -167,8 +152,8 @@ struct Facts {
     names: BTreeSet<Arc<str>>,
     /// The accepted block of each number, by chain.
     numbers: BTreeMap<Arc<str>, BTreeMap<u64, Sha256Digest>>,
-    /// Blocks in quarantine that hold a number, by camera.
-    held: BTreeMap<Arc<str>, BTreeMap<Sha256Digest, u64>>,
+    /// Blocks in quarantine that hold a number, by camera, with that number and the index of their event.
+    held: BTreeMap<Arc<str>, BTreeMap<Sha256Digest, (u64, u64)>>,
     /// Epochs of the cameras that have more than one, or for which one is proposed.
     epochs: BTreeMap<Arc<str>, Epochs>,
     /// By the block that was accepted.
@@ -266,11 +251,15 @@ impl Ledger {
         waiting.map(|(block, entry)| entry.known(*block)).collect()
     }
 
-    /// The numbers of a camera whose blocks are in quarantine for another reason than their place in the chain.
-    pub(crate) fn in_quarantine(&self, device: &str) -> BTreeSet<u64> {
+    /// The numbers of a chain whose blocks are in quarantine for another reason than their place in the chain. A block that is no
+    /// evidence holds its number in the epoch that was open when it came.
+    pub(crate) fn in_quarantine(&self, device: &str, epoch: u64) -> BTreeSet<u64> {
         let facts = self.read_facts();
+        let epochs = facts.epochs.get(device);
+        let epoch_at = |index| epochs.map_or(0, |epochs| epochs.open_at(index));
         let held = facts.held.get(device).into_iter().flatten();
-        held.map(|(_, number)| *number).collect()
+        let held = held.filter(|(_, (_, index))| epoch_at(*index) == epoch);
+        held.map(|(_, (number, _))| *number).collect()
     }
 
     /// The open epoch of a camera.
@@ -278,6 +267,17 @@ impl Ledger {
         let facts = self.read_facts();
         let begun = facts.epochs.get(device);
         begun.map_or(0, |epochs| epochs.begun.len() as u64)
+    }
+
+    /// The head of each closed chain of a camera, oldest first.
+    pub(crate) fn closed_heads(&self, device: &str) -> Vec<u64> {
+        let facts = self.read_facts();
+        let begun = facts.epochs.get(device).map(|epochs| &epochs.begun);
+        begun
+            .into_iter()
+            .flatten()
+            .map(|one| one.closed_head)
+            .collect()
     }
 
     /// The proposal to begin another epoch of a camera.
@@ -290,7 +290,7 @@ impl Ledger {
     pub(crate) fn epoch_event(&self, device: &str, epoch: u64) -> Option<u64> {
         let facts = self.read_facts();
         let number = usize::try_from(epoch.checked_sub(1)?).ok()?;
-        facts.epochs.get(device)?.begun.get(number).copied()
+        Some(facts.epochs.get(device)?.begun.get(number)?.index)
     }
 
     /// The highest number of a chain.
@@ -387,23 +387,9 @@ impl Facts {
     }
 
     fn apply_to_chain(&mut self, device: &str, index: u64, event: &Event) {
-        // The log may be read again: its events are here already.
-        let newest = self.epochs.get(device).map(|epochs| epochs.newest);
-        if event.outcome != Outcome::Permit || newest >= Some(index) {
-            return;
-        }
-        let device = self.name(device);
-        let epochs = self.epochs.entry(device).or_default();
-        epochs.newest = index;
-        epochs.proposed = match ReplacementProposed::is(event) {
-            true => Some(ReplacementProposal {
-                uid: event.actor.id.clone(),
-                reason: event.reason.clone().unwrap_or_default(),
-            }),
-            false => None,
-        };
-        if EpochBegun::from_event(event).is_some() {
-            epochs.begun.push(index);
+        if event.outcome == Outcome::Permit {
+            let device = self.name(device);
+            self.epochs.entry(device).or_default().apply(index, event);
         }
     }
 
@@ -496,7 +482,7 @@ impl Facts {
                 .is_some_and(|entry| entry.is_released),
         };
         self.number(&entry, block);
-        let held = entry.known(block).held();
+        let held = entry.known(block).held().map(|number| (number, index));
         let former = self.blocks.insert(block, entry);
         if let Some(former) = &former {
             self.hold(&former.device, block, None);
@@ -507,8 +493,8 @@ impl Facts {
         }
     }
 
-    /// Notes the number that a block in quarantine holds, or that it holds none.
-    fn hold(&mut self, device: &Arc<str>, block: Sha256Digest, number: Option<u64>) {
+    /// Notes the number that a block in quarantine holds, with the index of its event, or that it holds none.
+    fn hold(&mut self, device: &Arc<str>, block: Sha256Digest, number: Option<(u64, u64)>) {
         if let Some(number) = number {
             let held = self.held.entry(Arc::clone(device)).or_default();
             held.insert(block, number);

@@ -220,7 +220,7 @@ impl QuarantineDesk {
         reason: &str,
     ) -> Result<Proposal, QuarantineError> {
         check_reason(reason)?;
-        let _turn = self.inner.turn.lock().await;
+        let _turn = self.begin_step().await?;
         let (found, event) = self.permit(who, Action::QuarantineDecide, block).await?;
         if let Some(other) = self.proposal(block) {
             return Err(QuarantineError::Proposed {
@@ -262,7 +262,7 @@ impl QuarantineDesk {
         who: &Principal,
         block: &str,
     ) -> Result<Confirmed, QuarantineError> {
-        let _turn = self.inner.turn.lock().await;
+        let _turn = self.begin_step().await?;
         let (found, event) = self.permit(who, Action::QuarantineDecide, block).await?;
         let proposal = self.proposed(block)?;
         if proposal.proposed.uid == who.uid() {
@@ -313,7 +313,7 @@ impl QuarantineDesk {
         reason: &str,
     ) -> Result<Quarantined, QuarantineError> {
         check_reason(reason)?;
-        let _turn = self.inner.turn.lock().await;
+        let _turn = self.begin_step().await?;
         let (found, event) = self.permit(who, Action::QuarantineDecide, block).await?;
         let proposal = self.proposed(block)?;
         let withdrawn = Withdrawn {
@@ -336,7 +336,7 @@ impl QuarantineDesk {
         block: &str,
         now: OffsetDateTime,
     ) -> Result<Quarantined, QuarantineError> {
-        let _turn = self.inner.turn.lock().await;
+        let _turn = self.begin_step().await?;
         let (found, event) = self.permit(who, Action::QuarantineDecide, block).await?;
         let proposal = self.proposed(block)?;
         let (Some(confirmed), Some(from)) = (proposal.confirmed, proposal.destroy_from) else {
@@ -354,6 +354,16 @@ impl QuarantineDesk {
         intake.close(&found, Verdict::Rejected, event).await?;
         self.proposals().remove(block);
         Ok(found)
+    }
+
+    /// Waits for its turn, and adds events that reached the log although their recording failed: a step must not repeat one.
+    async fn begin_step(&self) -> Result<tokio::sync::MutexGuard<'_, ()>, QuarantineError> {
+        let turn = self.inner.turn.lock().await;
+        let audit = Arc::clone(&self.inner.audit);
+        let read = self.inner.intake.pool().run(move || audit.catch_up()).await;
+        let read = read.map_err(|error| QuarantineError::NotNow(error.to_string()))?;
+        read.map_err(|error| QuarantineError::NotNow(error.to_string()))?;
+        Ok(turn)
     }
 
     fn ledger(&self) -> &Ledger {

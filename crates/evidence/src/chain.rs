@@ -42,40 +42,51 @@ pub fn split_chain_name(name: &str) -> (&str, u64) {
     }
 }
 
-/// Finds the epoch of a manifest and its position there. `epochs` has a camera's chains, oldest first; the last one is open.
+/// A chain that two people closed.
+#[derive(Clone, Debug)]
+pub struct ClosedChain {
+    /// Highest number that the chain takes: its head when it was closed.
+    pub head: u64,
+    /// The chain as far as it is known.
+    pub state: ChainState,
+}
+
+/// Finds the epoch of a manifest and its position there. `closed` has the camera's closed chains, oldest first.
 ///
-/// A closed chain takes a manifest that one of its links confirms, for instance from the memory that was replaced, and one that
-/// contradicts the open chain and fills a hole. Returns `None` without a chain.
+/// A closed chain takes a manifest up to its head that one of its links confirms, for instance from the memory that was replaced.
+/// A manifest that continues a closed chain beyond its head is a fork. Everything else belongs to the open chain: a hole of a
+/// closed chain alone confirms nothing, because a thief with a copied key can number a block as they like.
 #[must_use]
 pub fn place(
-    epochs: &[ChainState],
+    closed: &[ClosedChain],
+    open: &ChainState,
     manifest: &Manifest,
     manifest_sha256: &Sha256Digest,
-) -> Option<(usize, Position)> {
-    let (last, closed) = epochs.split_last()?;
-    let position = |chain: &ChainState| chain.classify(manifest, manifest_sha256);
-    let open = (closed.len(), position(last));
-    let closed = closed.iter().enumerate().rev();
-    let closed: Vec<_> = closed
-        .map(|(epoch, chain)| {
-            let is_confirmed = chain.confirms(manifest, manifest_sha256);
-            (epoch, position(chain), is_confirmed)
-        })
-        .collect();
-    let find = |wanted: &dyn Fn(&Position, bool) -> bool| {
-        let mut closed = closed.iter();
-        let found = closed.find(|(_, position, is_confirmed)| wanted(position, *is_confirmed));
-        found.map(|(epoch, position, _)| (*epoch, *position))
-    };
-    let is_fork = |position: &Position| matches!(position, Position::Fork { .. });
-    if open.1 == Position::Duplicate {
-        return Some(open);
+) -> (usize, Position) {
+    let sequence = manifest.sequence;
+    let in_open = (closed.len(), open.classify(manifest, manifest_sha256));
+    if in_open.1 == Position::Duplicate {
+        return in_open;
     }
-    find(&|position, _| *position == Position::Duplicate)
-        .or_else(|| find(&|position, is_confirmed| is_confirmed && !is_fork(position)))
-        .or_else(|| (!is_fork(&open.1)).then_some(open))
-        .or_else(|| find(&|position, _| *position == Position::Late))
-        .or(Some(open))
+    let newest_first = || closed.iter().enumerate().rev();
+    let position = |chain: &ClosedChain| chain.state.classify(manifest, manifest_sha256);
+    for (epoch, chain) in newest_first() {
+        if position(chain) == Position::Duplicate {
+            return (epoch, Position::Duplicate);
+        }
+    }
+    for (epoch, chain) in newest_first() {
+        let position = position(chain);
+        let is_fork = matches!(position, Position::Fork { .. });
+        if is_fork || !chain.state.confirms(manifest, manifest_sha256) {
+            continue;
+        }
+        return match sequence <= chain.head {
+            true => (epoch, position),
+            false => (epoch, Position::Fork { sequence }),
+        };
+    }
+    in_open
 }
 
 /// The centre's memory of one manifest.

@@ -3,7 +3,7 @@
 use std::io::BufReader;
 
 use error_report::Report;
-use evidence::chain::{self, ChainState, Link, chain_name};
+use evidence::chain::{self, ClosedChain, Link, chain_name};
 use evidence::digest::Sha256Digest;
 use evidence::manifest::Manifest;
 use pool::Pool;
@@ -19,6 +19,15 @@ use crate::review::Signed;
 
 type ChainRow = (i64, String, String, String);
 type DroppedRow = (i64, String, Option<String>);
+
+/// Whether closed chains end at the head that they had when two people closed them.
+#[derive(Clone, Copy)]
+pub(super) enum Ends {
+    /// For blocks that devices send.
+    AtHead,
+    /// For a block that two people release: they may continue a closed chain.
+    Lifted,
+}
 
 /// Reads what is around a block.
 pub(super) struct Around<'a> {
@@ -39,16 +48,27 @@ impl Around<'_> {
         manifest: &Manifest,
         manifest_sha256: &Sha256Digest,
         block: &Sha256Digest,
+        ends: Ends,
     ) -> Result<Placement, SettleError> {
-        let open = self.audit.ledger.epoch(&manifest.device);
-        let mut chains = Vec::new();
-        for epoch in 0..=open {
-            let chain = chain_name(&manifest.device, epoch);
-            chains.push(self.neighbourhood(tx, &chain, manifest, block).await?);
+        let device = &manifest.device;
+        let heads = self.audit.ledger.closed_heads(device);
+        let (mut closed, mut chains) = (Vec::new(), Vec::new());
+        for (epoch, head) in (0..).zip(heads) {
+            let chain = chain_name(device, epoch);
+            let around = self.neighbourhood(tx, &chain, manifest, block).await?;
+            closed.push(ClosedChain {
+                head: match ends {
+                    Ends::AtHead => head,
+                    Ends::Lifted => u64::MAX,
+                },
+                state: around.state.clone(),
+            });
+            chains.push(around);
         }
-        let states: Vec<ChainState> = chains.iter().map(|chain| chain.state.clone()).collect();
-        let placed = chain::place(&states, manifest, manifest_sha256);
-        let (epoch, position) = placed.ok_or(SettleError::Undone)?;
+        let open = chain_name(device, closed.len() as u64);
+        let open = self.neighbourhood(tx, &open, manifest, block).await?;
+        let (epoch, position) = chain::place(&closed, &open.state, manifest, manifest_sha256);
+        chains.push(open);
         Ok(Placement {
             epoch: epoch as u64,
             position,

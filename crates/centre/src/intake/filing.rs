@@ -7,6 +7,7 @@ use futures_util::future::BoxFuture;
 use store::ObjectId;
 
 use super::Intake;
+use super::around::Ends;
 use super::commits::Job;
 use super::error::SettleError;
 use super::index::{self, Known, Placed, Settled, Settlement, Tx};
@@ -82,8 +83,11 @@ impl Filing {
                 let (manifest, block) = (&verified.manifest, &settlement.block);
                 let hash = Sha256Digest::of(&verified.manifest_bytes);
                 let around = inner.around();
-                let placement = around.place(tx, manifest, &hash, block).await?;
-                let in_quarantine = inner.audit.ledger.in_quarantine(&manifest.device);
+                let placement = around
+                    .place(tx, manifest, &hash, block, Ends::AtHead)
+                    .await?;
+                let ledger = &inner.audit.ledger;
+                let in_quarantine = ledger.in_quarantine(&manifest.device, placement.epoch);
                 Placed::of(&placement, manifest).without(&in_quarantine)
             }
             Err(_) => Placed::default(),

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use evidence::digest::Sha256Digest;
+use evidence::manifest::Manifest;
 use store::ObjectId;
 use time::OffsetDateTime;
 
+use super::around::Ends;
 use super::error::SettleError;
-use super::index::Settled;
+use super::index::{Placed, Settled};
 use super::verify::Exceptions;
-use super::{Intake, hash_file};
+use super::{Inner, Intake, hash_file};
 use crate::ledger::{Known, Verdict};
 use crate::reasons::RELEASABLE;
 
@@ -42,40 +44,81 @@ impl Intake {
         if self.logged(settled).await?.is_some() {
             return Ok(true);
         }
+        let known = self.inner.audit.ledger.block(&settled.block);
         let inner = Arc::clone(&self.inner);
-        let settled = settled.clone();
-        let work = move || -> Result<bool, SettleError> {
-            let is_accepted = settled.reason.is_empty();
-            let object = ObjectId(*settled.block.as_bytes());
-            let path = match is_accepted {
-                true => inner.archive.path(&object),
-                false => inner.quarantine.path(&object),
-            };
-            if hash_file(&path)? != settled.block || path.metadata()?.len() != settled.size {
-                return Ok(false);
-            }
-            if !is_accepted {
-                return Ok(true);
-            }
-            let known = inner.audit.ledger.block(&settled.block);
-            let mut exceptions = Exceptions::default();
-            if let Some(known) = known {
-                // What was in quarantine leaves it by a person only.
-                if !known.is_released {
-                    return Ok(false);
-                }
-                let all = RELEASABLE.map(str::to_owned);
-                exceptions = Exceptions::new(&all).unwrap_or_default();
-            }
-            let exceptions = exceptions.arrived(settled.received_at);
-            let (device, now) = (&settled.device, OffsetDateTime::now_utc());
-            let verified = inner.verifier.verify(&path, device, now, &exceptions)?;
-            Ok(verified.is_ok_and(|verified| {
-                let hash = Sha256Digest::of(&verified.manifest_bytes);
-                settled.manifest_sha256 == Some(hash)
-                    && settled.sequence == Some(verified.manifest.sequence)
-            }))
-        };
-        self.inner.pool.run(work).await?
+        let of = settled.clone();
+        if !settled.reason.is_empty() {
+            return self.inner.pool.run(move || is_whole(&inner, &of)).await?;
+        }
+        let is_released = known.as_ref().is_some_and(|known| known.is_released);
+        // What was in quarantine leaves it by a person only.
+        if known.is_some() && !is_released {
+            return Ok(false);
+        }
+        let verify = move || verify_archived(&inner, &of, is_released);
+        match self.inner.pool.run(verify).await?? {
+            Some(manifest) => self.is_in_place(settled, &manifest, is_released).await,
+            None => Ok(false),
+        }
     }
+
+    /// Tells if a block has its place in the epoch that its row names.
+    async fn is_in_place(
+        &self,
+        settled: &Settled,
+        manifest: &Manifest,
+        is_released: bool,
+    ) -> Result<bool, SettleError> {
+        let ends = match is_released {
+            true => Ends::Lifted,
+            false => Ends::AtHead,
+        };
+        let (around, hash) = (self.inner.around(), settled.manifest_sha256);
+        let hash = hash.unwrap_or_default();
+        let mut tx = self.inner.sql.read().begin().await?;
+        let placed = around.place(&mut tx, manifest, &hash, &settled.block, ends);
+        let placement = placed.await?;
+        tx.rollback().await?;
+        let is_same = placement.epoch == settled.epoch;
+        let contradiction = Placed::of(&placement, manifest).into_contradiction();
+        Ok(is_same && contradiction.is_none())
+    }
+}
+
+/// Tells if the file of a block has the bytes that its row names. Blocks.
+fn is_whole(inner: &Inner, settled: &Settled) -> Result<bool, SettleError> {
+    let object = ObjectId(*settled.block.as_bytes());
+    let path = match settled.reason.is_empty() {
+        true => inner.archive.path(&object),
+        false => inner.quarantine.path(&object),
+    };
+    Ok(hash_file(&path)? == settled.block && path.metadata()?.len() == settled.size)
+}
+
+/// Verifies a block of the archive again; returns its manifest if that is the one that the row names. Blocks.
+fn verify_archived(
+    inner: &Inner,
+    settled: &Settled,
+    is_released: bool,
+) -> Result<Option<Manifest>, SettleError> {
+    if !is_whole(inner, settled)? {
+        return Ok(None);
+    }
+    let mut exceptions = Exceptions::default();
+    if is_released {
+        let all = RELEASABLE.map(str::to_owned);
+        exceptions = Exceptions::new(&all).unwrap_or_default();
+    }
+    let exceptions = exceptions.arrived(settled.received_at);
+    let path = inner.archive.path(&ObjectId(*settled.block.as_bytes()));
+    let now = OffsetDateTime::now_utc();
+    let verified = inner
+        .verifier
+        .verify(&path, &settled.device, now, &exceptions)?;
+    Ok(verified.ok().and_then(|verified| {
+        let hash = Sha256Digest::of(&verified.manifest_bytes);
+        let is_same = settled.manifest_sha256 == Some(hash)
+            && settled.sequence == Some(verified.manifest.sequence);
+        is_same.then_some(verified.manifest)
+    }))
 }

@@ -370,6 +370,8 @@ const BLOCK_COLUMNS: &str = "SELECT block_sha256, device, size, received_at, rea
 
 fn settled(row: BlockRow) -> Settled {
     let (block, device, size, received_at, reason, sequence, manifest, address, chain) = row;
+    // Only accepted blocks have a place in a chain.
+    let chain = chain.filter(|_| reason.is_empty());
     Settled {
         block: digest(&block),
         device,

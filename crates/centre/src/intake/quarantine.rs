@@ -21,6 +21,7 @@ use store::sqlx::SqliteConnection;
 use store::{ObjectId, StoreError, sqlx};
 use time::OffsetDateTime;
 
+use super::around::Ends;
 use super::error::SettleError;
 use super::index::Placed;
 use super::neighbourhood::Place;
@@ -379,7 +380,9 @@ impl Intake {
         let hash = Sha256Digest::of(&verified.manifest_bytes);
         let mut tx = self.inner.sql.write().await?;
         let around = self.inner.around();
-        let placement = around.place(&mut tx, manifest, &hash, &block).await?;
+        let placement = around
+            .place(&mut tx, manifest, &hash, &block, Ends::Lifted)
+            .await?;
         let epoch = placement.epoch;
         if let Some(refusal) = Placed::of(&placement, manifest).into_contradiction() {
             return Err(refused(&refusal));
@@ -515,7 +518,9 @@ async fn contradiction(
     let hash = Sha256Digest::of(&verified.manifest_bytes);
     let (around, manifest) = (inner.around(), &verified.manifest);
     let mut tx = inner.sql.read().begin().await?;
-    let placement = around.place(&mut tx, manifest, &hash, &block).await?;
+    let placement = around
+        .place(&mut tx, manifest, &hash, &block, Ends::Lifted)
+        .await?;
     tx.rollback().await?;
     Ok(Placed::of(&placement, manifest).into_contradiction())
 }

@@ -205,6 +205,60 @@ fn block_that_contradicts_another_disputes_it() {
     assert_eq!(all.disputes(&hash("1")).len(), 1);
 }
 
+fn begin_epoch(epoch: u64, closed_head: u64) -> Event {
+    let actor = Actor::user("u", "U");
+    let (action, resource) = ("chain.begin-epoch", "chain/camera-17");
+    Event::new(AT, actor, action, resource, Outcome::Permit)
+        .with_detail("epoch", epoch)
+        .with_detail("closed_head", closed_head)
+}
+
+#[test]
+fn repeated_begin_epoch_event_counts_once() {
+    let heads = |events| ledger(events).closed_heads("camera-17");
+    assert_eq!(heads(vec![begin_epoch(1, 5), begin_epoch(1, 6)]), [5]);
+    assert_eq!(heads(vec![begin_epoch(1, 5), begin_epoch(2, 6)]), [5, 6]);
+    // An epoch needs the one before it, and the first one is never begun.
+    for other in [0, 2] {
+        let all = ledger(vec![begin_epoch(other, 5)]);
+        assert!(all.closed_heads("camera-17").is_empty());
+        assert_eq!(
+            (all.epoch("camera-17"), all.epoch_event("camera-17", 1)),
+            (0, None)
+        );
+    }
+    let mut without_head = begin_epoch(1, 5);
+    without_head.details.remove("closed_head");
+    assert_eq!(heads(vec![without_head]), [0]);
+}
+
+#[test]
+fn quarantined_number_is_held_in_the_epoch_of_its_arrival() {
+    let held = |digit, sequence: u64| {
+        let event = block_event("evidence.quarantine", digit, Outcome::Fail);
+        event
+            .with_detail("sequence", sequence)
+            .with_reason("too-old")
+    };
+    let events = vec![
+        held("1", 2),
+        held("4", 3),
+        begin_epoch(1, 5),
+        held("2", 2),
+        held("3", 4),
+        // Another device brought it again, in the later epoch.
+        held("4", 3),
+        block_event("evidence.reject", "3", Outcome::Permit),
+    ];
+    let all = ledger(events);
+    let numbers = |epoch| Vec::from_iter(all.in_quarantine("camera-17", epoch));
+    assert_eq!(
+        (numbers(0), numbers(1), numbers(2)),
+        (vec![2], vec![2, 3], vec![])
+    );
+    assert!(all.in_quarantine("camera-18", 0).is_empty());
+}
+
 /// Fails, before or after an event reached the log.
 struct Failing {
     sink: MemorySink,

@@ -39,7 +39,7 @@ impl QuarantineDesk {
         reason: &str,
     ) -> Result<(), QuarantineError> {
         check_reason(reason)?;
-        let _turn = self.inner.turn.lock().await;
+        let _turn = self.begin_step().await?;
         let event = self.permit_replacement(who, device).await?;
         self.next_epoch(device)?;
         if let Some(other) = self.replacement(device) {
@@ -61,7 +61,7 @@ impl QuarantineDesk {
         who: &Principal,
         device: &str,
     ) -> Result<Replaced, QuarantineError> {
-        let _turn = self.inner.turn.lock().await;
+        let _turn = self.begin_step().await?;
         let event = self.permit_replacement(who, device).await?;
         let proposal = self.proposed_replacement(device)?;
         if proposal.uid == who.uid() {
@@ -98,7 +98,7 @@ impl QuarantineDesk {
         reason: &str,
     ) -> Result<(), QuarantineError> {
         check_reason(reason)?;
-        let _turn = self.inner.turn.lock().await;
+        let _turn = self.begin_step().await?;
         let event = self.permit_replacement(who, device).await?;
         let proposal = self.proposed_replacement(device)?;
         let withdrawn = ReplacementWithdrawn {

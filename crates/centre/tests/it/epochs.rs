@@ -1,8 +1,9 @@
 //! Cameras whose memory was replaced: they number their blocks from 1 again.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use audit::AuditSink;
+use audit::{AuditError, AuditSink, Event, MemorySink, Recorded};
 use centre::{Camera, QuarantineError};
 use evidence::manifest::{DropReason, Dropped};
 use pki::clearance::Clearance;
@@ -151,10 +152,17 @@ async fn blocks_after_a_replacement_follow_their_own_chain() {
         (now.head, now.gaps, now.missing_before),
         (4, vec![(3, 3)], 2)
     );
-    // The former card is read after all: its blocks fill the holes of the closed chain, and continue it.
-    for block in [&old[2], &old[3], &old[5]] {
+    // The former card is read after all: its blocks fill the holes of the closed chain.
+    for block in [&old[2], &old[3]] {
         accepted(&site, block).await;
     }
+    // A block that continues the closed chain takes two people.
+    forked(&site, &old[5]).await;
+    assert_eq!(row(&site).await.forks, 1);
+    let last = old[5].hash();
+    let released = site.release(&last, &[], "last picture of the former card");
+    released.await.unwrap();
+    assert_eq!(row(&site).await.forks, 0);
     let now = row(&site).await;
     assert_eq!(
         (now.head, now.gaps, now.missing_before),
@@ -187,6 +195,192 @@ async fn blocks_after_a_replacement_follow_their_own_chain() {
     assert_eq!(again.sealed.manifest_sha256, old[0].sealed.manifest_sha256);
     let receipt = site.deliver(CAMERA, &again).await;
     assert_eq!(receipt.reason.as_deref(), Some("replayed"));
+}
+
+/// A thief with a copied key chooses numbers that a closed chain lacks.
+#[tokio::test]
+async fn hole_of_closed_chain_takes_no_fork() {
+    let site = Site::new().await;
+    let (old, new) = (chain(&site, 7, "OLD 1"), chain(&site, 4, "NEW 1"));
+    accepted(&site, &old[0]).await;
+    accepted(&site, &old[5]).await;
+    replace(&site).await;
+    for block in &new {
+        accepted(&site, block).await;
+    }
+    let thief = &chain(&site, 3, "BAD 1")[2];
+    forked(&site, thief).await;
+    let event = site.events("evidence.quarantine").pop().unwrap();
+    assert_eq!(event.details["disputed_block"], new[2].hash());
+    let now = row(&site).await;
+    assert_eq!((now.forks, now.missing_before, now.head), (1, 4, 4));
+    let released = site.release(&thief.hash(), &[], "looks genuine").await;
+    let refused = released.unwrap_err();
+    assert!(matches!(
+        refused,
+        QuarantineError::Refused { code: FORK, .. }
+    ));
+    // Links confirm what the former memory has, one after the other.
+    forked(&site, &old[2]).await;
+    accepted(&site, &old[1]).await;
+    accepted(&site, &old[4]).await;
+    site.release(&old[2].hash(), &[], "former card read")
+        .await
+        .unwrap();
+    let now = row(&site).await;
+    assert_eq!((now.forks, now.missing_before, now.head), (1, 1, 4));
+}
+
+/// Numbers in quarantine are those of the epoch in which they came.
+#[tokio::test]
+async fn numbers_in_quarantine_are_missing_in_no_other_epoch() {
+    let site = Site::new().await;
+    let camera = site.world.camera(CAMERA);
+    let long_ago = crate::world::now() - time::Duration::days(450);
+    let seal_old = |after: &Block| {
+        let mut shot = Shot::after(after);
+        (shot.captured_at, shot.sealed_at) = (long_ago, long_ago);
+        camera.seal(&shot)
+    };
+    let first = camera.seal(&Shot::first());
+    let held = seal_old(&first);
+    let third = camera.seal(&Shot::after(&held));
+    let fourth = camera.seal(&Shot::after(&third));
+    let fifth = camera.seal(&Shot::after(&fourth));
+    for block in [&first, &third, &fifth] {
+        accepted(&site, block).await;
+    }
+    let too_old = site.deliver(CAMERA, &held).await.reason;
+    assert_eq!(too_old.as_deref(), Some("too-old"));
+    assert_eq!(row(&site).await.gaps, [(4, 4)]);
+    replace(&site).await;
+    let now = row(&site).await;
+    assert_eq!((now.gaps, now.missing_before), (vec![], 1));
+    // Number 2 of the new chain did not come: that of the former one does not hide it.
+    let new = chain(&site, 3, "NEW 1");
+    accepted(&site, &new[0]).await;
+    accepted(&site, &new[2]).await;
+    let event = site.events("evidence.receive").pop().unwrap();
+    let missing = (&event.details["missing_from"], &event.details["missing_to"]);
+    assert_eq!((missing.0.as_u64(), missing.1.as_u64()), (Some(2), Some(2)));
+    let now = row(&site).await;
+    assert_eq!((now.gaps, now.missing_before), (vec![(2, 2)], 1));
+    accepted(&site, &new[1]).await;
+    accepted(&site, &fourth).await;
+    // No chain misses a number that is not in quarantine.
+    let who = site.world.reviewer(Clearance::Secret);
+    let review = site.centre.review();
+    let with_gaps = async || {
+        let overview = review.overview(&who, crate::world::now()).await;
+        overview.unwrap().cameras_with_gaps
+    };
+    let now = row(&site).await;
+    assert_eq!((now.gaps, now.missing_before), (vec![], 0));
+    assert_eq!(with_gaps().await, 0);
+    site.destroy(&held.hash(), "test picture").await.unwrap();
+    assert_eq!(row(&site).await.missing_before, 1);
+    assert_eq!(with_gaps().await, 1);
+}
+
+/// Fails after an event is in the log, as often as `failures` says.
+#[derive(Default)]
+struct Unreported {
+    sink: MemorySink,
+    failures: AtomicU64,
+}
+
+impl AuditSink for Unreported {
+    fn record_all(&self, events: Vec<Event>) -> Result<Vec<Recorded>, AuditError> {
+        let recorded = self.sink.record_all(events)?;
+        let left = self.failures.load(Ordering::SeqCst);
+        self.failures
+            .store(left.saturating_sub(1), Ordering::SeqCst);
+        match left {
+            0 => Ok(recorded),
+            _ => Err(AuditError::Stopped),
+        }
+    }
+
+    fn read_on(
+        &self,
+        from: u64,
+        wanted: &dyn Fn(&str) -> bool,
+        each: &mut dyn FnMut(audit::Logged),
+    ) -> Result<u64, AuditError> {
+        self.sink.read_on(from, wanted, each)
+    }
+}
+
+#[tokio::test]
+async fn replacement_that_reached_the_log_is_not_repeated() {
+    let audit = Arc::new(Unreported::default());
+    let options = Options {
+        audit: Some(audit.clone()),
+        ..Options::default()
+    };
+    let site = Site::with(options).await;
+    accepted(&site, &chain(&site, 1, "OLD 1")[0]).await;
+    let (one, other) = site.two_people();
+    let desk = site.centre.quarantine();
+    let fail = || audit.failures.store(1, Ordering::SeqCst);
+    fail();
+    let failed = desk.propose_replacement(&one, CAMERA, "swapped").await;
+    assert!(matches!(failed, Err(QuarantineError::NotNow(_))));
+    let again = desk.propose_replacement(&one, CAMERA, "swapped").await;
+    assert!(matches!(again, Err(QuarantineError::Proposed { .. })));
+    fail();
+    let failed = desk.confirm_replacement(&other, CAMERA).await;
+    assert!(matches!(failed, Err(QuarantineError::NotNow(_))));
+    let again = desk.confirm_replacement(&other, CAMERA).await;
+    assert!(matches!(again, Err(QuarantineError::NotProposed(_))));
+    let events = audit.sink.events();
+    let begun = events.iter().filter(|e| e.action == "chain.begin-epoch");
+    assert_eq!(begun.count(), 1);
+    assert_eq!(row(&site).await.epoch, 1);
+}
+
+/// A crash came before the event of a block, and an attacker changed the epoch in its row of the index.
+#[tokio::test]
+async fn forged_epoch_of_unlogged_block_reaches_no_event() {
+    for forged in [true, false] {
+        let site = Site::new().await;
+        let (old, new) = (chain(&site, 2, "OLD 1"), chain(&site, 3, "NEW 1"));
+        for block in &old {
+            accepted(&site, block).await;
+        }
+        replace(&site).await;
+        for block in &new {
+            accepted(&site, block).await;
+        }
+        let mut events = site.sink.events();
+        events.retain(|event| event.resource != format!("block/{}", new[2].hash()));
+        let hash = new[2].hash();
+        let row = format!("UPDATE chain SET device = '{CAMERA}' WHERE block_sha256 = '{hash}';");
+        let lost = format!(
+            "UPDATE blocks SET receipt = NULL, log_index = NULL WHERE block_sha256 = '{hash}';
+             DELETE FROM custody WHERE violation = '{}'",
+            new[2].violation()
+        );
+        let statement = if forged { row + &lost } else { lost };
+        forge(&site, &statement).await;
+        let sink = Arc::new(MemorySink::default());
+        sink.record_all(events).unwrap();
+        let site = restart(Site { sink, ..site }).await;
+        let of_block = || {
+            let mut received = site.events("evidence.receive");
+            received.retain(|event| event.resource == format!("block/{hash}"));
+            received
+        };
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        assert_eq!(of_block().len(), if forged { 0 } else { 1 });
+        if forged {
+            // The camera sends it again, and it gets its place by its manifest.
+            accepted(&site, &new[2]).await;
+        }
+        let received = of_block();
+        assert_eq!(received.len(), 1);
+        assert_eq!(received[0].details["epoch"], 1);
+    }
 }
 
 #[tokio::test]

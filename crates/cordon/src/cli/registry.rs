@@ -73,8 +73,9 @@ commands with which she uses it. A server's file is a configuration for certbot:
     Readmit(HolderArgs),
     /// Close the chain of a camera whose memory was replaced: its numbers begin with 1 again.
     ///
-    /// One person proposes it with --reason, another confirms it with --confirm. The closed chain stays as it is. Blocks
-    /// that wait in quarantine for `sequence-fork` can be released afterwards.
+    /// One person proposes it with --reason, another confirms it with --confirm. The closed chain ends at its head: it
+    /// accepts only missing blocks that its own links confirm. Blocks that continue it, or contradict the new chain, wait
+    /// in quarantine for `sequence-fork`. Blocks of the new chain that waited before can be released afterwards.
     #[command(after_help = "Example:
   cordon registry replace --data /var/lib/cordon --device camera-17 --reason 'memory card swapped' \\
     --as anna.p12 --as-password-file anna.password

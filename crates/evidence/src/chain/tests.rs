@@ -188,54 +188,99 @@ fn chain_of<'a>(manifests: impl IntoIterator<Item = &'a Manifest>) -> ChainState
     state
 }
 
-fn placed(epochs: &[ChainState], manifest: &Manifest) -> (usize, Position) {
-    place(epochs, manifest, &hash(manifest)).unwrap()
+/// Closes a chain at its head.
+fn closed(state: ChainState) -> ClosedChain {
+    let head = state.head().unwrap();
+    ClosedChain { head, state }
+}
+
+fn placed(closed: &[ClosedChain], open: &ChainState, manifest: &Manifest) -> (usize, Position) {
+    place(closed, open, manifest, &hash(manifest))
 }
 
 #[test]
 fn manifest_has_its_place_in_one_epoch() {
     let (old, new) = (honest(6), replaced(6));
-    assert_eq!(place(&[], &old[0], &hash(&old[0])), None);
-    let only = [chain_of(&old[..2])];
-    assert_eq!(placed(&only, &old[2]), (0, Position::Next));
-    assert_eq!(placed(&only, &new[0]), (0, Position::Fork { sequence: 1 }));
+    let only = chain_of(&old[..2]);
+    assert_eq!(placed(&[], &only, &old[2]), (0, Position::Next));
+    let fork = Position::Fork { sequence: 1 };
+    assert_eq!(placed(&[], &only, &new[0]), (0, fork));
 
     // The closed chain lacks 3 and 4; the open one has nothing.
-    let closed = chain_of([&old[0], &old[1], &old[4]]);
-    let begun = [closed.clone(), ChainState::new()];
-    assert_eq!(placed(&begun, &new[0]), (1, Position::Next));
-    assert_eq!(
-        placed(&begun, &new[2]),
-        (1, Position::Gap { from: 1, to: 2 })
-    );
-    assert_eq!(placed(&begun, &old[1]), (0, Position::Duplicate));
-    assert_eq!(placed(&begun, &old[2]), (0, Position::Late));
-    assert_eq!(placed(&begun, &old[3]), (0, Position::Late));
-    assert_eq!(placed(&begun, &old[5]), (0, Position::Next));
+    let before = [closed(chain_of([&old[0], &old[1], &old[4]]))];
+    let in_begun = |manifest| placed(&before, &ChainState::new(), manifest);
+    assert_eq!(in_begun(&new[0]), (1, Position::Next));
+    assert_eq!(in_begun(&new[2]), (1, Position::Gap { from: 1, to: 2 }));
+    assert_eq!(in_begun(&old[1]), (0, Position::Duplicate));
+    assert_eq!(in_begun(&old[2]), (0, Position::Late));
+    assert_eq!(in_begun(&old[3]), (0, Position::Late));
 
-    // Both have blocks: a hole of the closed chain takes what contradicts the open one, and nothing else does.
-    let closed = chain_of([&old[0], &old[5]]);
-    let both = [closed, chain_of(&new[..3])];
-    assert_eq!(placed(&both, &old[2]), (0, Position::Late));
-    assert_eq!(placed(&both, &new[2]), (1, Position::Duplicate));
-    assert_eq!(placed(&both, &new[3]), (1, Position::Next));
-    let mut third = notice(6, hash(&new[4]), &[]);
-    assert_eq!(placed(&both, &third), (1, Position::Gap { from: 4, to: 5 }));
-    third = notice(1, Sha256Digest::ZERO, &[]);
+    // Both have blocks.
+    let before = [closed(chain_of([&old[0], &old[5]]))];
+    let open = chain_of(&new[..3]);
+    let in_both = |manifest| placed(&before, &open, manifest);
+    assert_eq!(in_both(&old[1]), (0, Position::Late));
+    assert_eq!(in_both(&old[4]), (0, Position::Late));
+    assert_eq!(in_both(&new[2]), (1, Position::Duplicate));
+    assert_eq!(in_both(&new[3]), (1, Position::Next));
+    let ahead = notice(6, hash(&new[4]), &[]);
+    assert_eq!(in_both(&ahead), (1, Position::Gap { from: 4, to: 5 }));
+    let mut third = notice(1, Sha256Digest::ZERO, &[]);
     third.captured_at = datetime!(2028-01-01 10:00:00 UTC);
-    assert_eq!(placed(&both, &third), (1, Position::Fork { sequence: 1 }));
+    assert_eq!(in_both(&third), (1, fork));
+}
+
+#[test]
+fn hole_of_closed_chain_takes_no_unconfirmed_fork() {
+    let (old, new) = (honest(8), replaced(8));
+    // The closed chain lacks 2 to 7, and the open one has them.
+    let before = [closed(chain_of([&old[0], &old[7]]))];
+    let open = chain_of(&new[..7]);
+    let mut thief = notice(4, Sha256Digest::from([7; 32]), &[]);
+    thief.captured_at = datetime!(2028-01-01 10:00:00 UTC);
+    for (manifest, sequence) in [(&thief, 4), (&old[3], 4), (&old[2], 3)] {
+        let fork = Position::Fork { sequence };
+        assert_eq!(placed(&before, &open, manifest), (1, fork));
+    }
+    // The blocks of the former memory have their place in the order in which links confirm them.
+    assert_eq!(placed(&before, &open, &old[1]), (0, Position::Late));
+    assert_eq!(placed(&before, &open, &old[6]), (0, Position::Late));
+}
+
+#[test]
+fn closed_chain_ends_at_its_head() {
+    let (old, new) = (honest(7), replaced(7));
+    let fork = Position::Fork { sequence: 6 };
+    let mut before = [closed(chain_of(&old[..5]))];
+    for open in [
+        ChainState::new(),
+        chain_of(&new[..3]),
+        chain_of(&new[..5]),
+        chain_of(&new),
+    ] {
+        assert_eq!(placed(&before, &open, &old[5]), (0, fork));
+    }
+    // A block below the head has its place, and the head itself.
+    before[0].state = chain_of([&old[0], &old[1], &old[3]]);
+    let open = ChainState::new();
+    assert_eq!(placed(&before, &open, &old[2]), (0, Position::Late));
+    assert_eq!(placed(&before, &open, &old[4]), (0, Position::Next));
+    // A later head takes it.
+    before[0].state = chain_of(&old[..5]);
+    before[0].head = 6;
+    assert_eq!(placed(&before, &open, &old[5]), (0, Position::Next));
 }
 
 #[test]
 fn number_declared_lost_confirms_its_own_content() {
     let (old, new) = (honest(4), replaced(4));
     let dropped = notice(4, hash(&old[2]), &[(2, hash(&old[1]))]);
-    let closed = chain_of([&old[0], &dropped]);
-    let epochs = [closed, ChainState::new()];
-    assert_eq!(placed(&epochs, &old[1]), (0, Position::Late));
-    assert_eq!(placed(&epochs, &old[2]), (0, Position::Late));
+    let before = [closed(chain_of([&old[0], &dropped]))];
+    let open = ChainState::new();
+    assert_eq!(placed(&before, &open, &old[1]), (0, Position::Late));
+    assert_eq!(placed(&before, &open, &old[2]), (0, Position::Late));
     assert_eq!(
-        placed(&epochs, &new[1]),
+        placed(&before, &open, &new[1]),
         (1, Position::Gap { from: 1, to: 1 })
     );
 }
