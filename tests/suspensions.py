@@ -10,6 +10,9 @@ from tests.relying_tunnels import GATEWAY, Client, Gateway, Guard, StrongSwan
 
 # At doors that read the registry.
 AT_ONCE = 1.0
+# For a resumed device at an OpenVPN server: five seconds until the guard compares its files, and two attempts of the device, which
+# waits five seconds (`--hand-window`) for the answer to one that is refused. The rest is for a machine with other work.
+RETURN = 30.0
 
 
 def verifies(parties, authority, certificate, text):
@@ -86,6 +89,9 @@ def device(parties):
         for one in (guard, remote):
             began = order(parties, "registry", "suspend", "--device", one.device)()
             took(f"the end of OpenVPN's session ({one.name})", one.has_ended, WITHIN, began)
+        for one in (guard, remote):
+            began = order(parties, "registry", "resume", "--device", one.device)()
+            took(f"the device's return to OpenVPN ({one.name})", one.is_up, RETURN, began)
         said = world.ocsp("devices", car.cert)
         contains(said, "Reason: certificateHold")
         verifies(parties, "devices", car.cert, "certificate revoked")

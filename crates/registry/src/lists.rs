@@ -161,7 +161,9 @@ impl Registry {
         self.published(name).map(|list| list.der)
     }
 
-    fn published(&self, name: CrlName) -> Option<PublishedList> {
+    /// As [`Self::crl`], with the list's tag.
+    #[must_use]
+    pub fn published(&self, name: CrlName) -> Option<PublishedList> {
         self.inner.lists.with(name, |list| list.list.clone())
     }
 

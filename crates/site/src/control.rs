@@ -340,6 +340,8 @@ pub async fn execute(site: &Site, request: Request, giver: &Giver) -> Outcome<Va
             }))
         }
         Request::Crls => Ok(json!({
+            // Before the lists: if one changes between the two, the mark is that of the older ones.
+            "lists_mark": site.trust.crls_mark(),
             "crl_pem": site.trust.crls_pem().concat(),
             "root_pem": site.trust.root_pem()?,
         })),

@@ -85,8 +85,11 @@ pub(crate) async fn standings(site: &Site, serials: &[String]) -> Outcome<Value>
     Ok(json!({ "refused": refused }))
 }
 
-/// Names of devices that are not enrolled.
+/// Names of devices that are not enrolled, and the mark of the current revocation lists.
 pub(crate) async fn refused_devices(site: &Site) -> Outcome<Value> {
     let devices = site.registry.refused_holders(CaKind::Devices).await;
-    Ok(json!({ "devices": devices.or_hint("cannot read the registry", "see the log")? }))
+    Ok(json!({
+        "devices": devices.or_hint("cannot read the registry", "see the log")?,
+        "lists_mark": site.trust.crls_mark(),
+    }))
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::body::Bytes;
 use pki::profile::CaKind;
-use registry::{AuthorityRecord, CrlName, Registry};
+use registry::{AuthorityRecord, CrlName, PublishedList, Registry};
 use time::OffsetDateTime;
 
 use crate::credentials::Credentials;
@@ -70,16 +70,29 @@ impl TrustState {
     /// The current revocation lists for cameras and services, in PEM. A custody package has no person's certificate, so
     /// it needs no list of the users' authority.
     pub fn crls_pem(&self) -> Vec<String> {
+        let lists = self.lists_for_services().into_iter();
+        lists
+            .filter_map(|list| {
+                der::pem::encode_string("X509 CRL", der::pem::LineEnding::LF, &list.der).ok()
+            })
+            .collect()
+    }
+
+    /// A text that changes whenever one of [`Self::crls_pem`] changes.
+    pub fn crls_mark(&self) -> String {
+        let lists = self.lists_for_services();
+        let tags: Vec<&str> = lists.iter().map(|list| &*list.tag).collect();
+        tags.join(".")
+    }
+
+    fn lists_for_services(&self) -> Vec<PublishedList> {
         // Generations that have ended are among them: old signatures are verified with their lists.
         let records = self.registry.authority_records(OffsetDateTime::now_utc());
         let issuing = records.iter().map(|record| record.id);
         let issuing = issuing.filter(|id| id.kind() != CaKind::Users);
         std::iter::once(CrlName::Root)
             .chain(issuing.map(CrlName::Issuing))
-            .filter_map(|name| self.registry.crl(name))
-            .filter_map(|der| {
-                der::pem::encode_string("X509 CRL", der::pem::LineEnding::LF, &der).ok()
-            })
+            .filter_map(|name| self.registry.published(name))
             .collect()
     }
 

@@ -28,9 +28,9 @@ pub enum CertificateRequest {
 #[derive(Debug)]
 pub enum SiteRequest {
     Certify(CertificateRequest),
-    /// The current revocation lists.
+    /// The current revocation lists, and a mark that changes whenever they do.
     Crls,
-    /// Names of devices that are not enrolled.
+    /// Names of devices that are not enrolled, and the mark of the current revocation lists.
     RefusedDevices,
     /// Which of these device certificates, by serial number, the site refuses, and why.
     Standings {

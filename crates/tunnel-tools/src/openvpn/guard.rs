@@ -42,10 +42,9 @@ use crate::site::{Control, SiteRequest};
 const LOOK: Duration = Duration::from_secs(1);
 /// Longest wait for the site.
 const SITE: Duration = Duration::from_secs(2);
-/// Lists are taken from the site again after this time, changed or not.
-const LISTS: Duration = Duration::from_secs(60);
-/// So are the names of refused devices: who is resumed gets in again that soon.
-const NAMES: Duration = Duration::from_secs(5);
+/// Interval at which the files for OpenVPN are compared with the site: a resumed device gets in again that soon. Our choice: one
+/// short question costs the site little, and the lists are fetched only when they have changed.
+const FILES: Duration = Duration::from_secs(5);
 /// Pause before the management socket is tried again.
 const RECONNECT: Duration = Duration::from_millis(500);
 /// Longest wait for OpenVPN to take a command.
@@ -76,9 +75,10 @@ pub struct Guard {
 enum Source {
     Site {
         data: PathBuf,
-        /// When lists are due again, and when names.
-        lists_at: Instant,
-        names_at: Instant,
+        /// When the files for OpenVPN are compared with the site again.
+        files_at: Instant,
+        /// The site's mark of the lists that are in force here.
+        mark: String,
         /// Whether it did not answer the last time.
         silent: bool,
     },
@@ -109,8 +109,8 @@ fn source(args: &Guard) -> Outcome<Source> {
     let Some(url) = &args.crl_url else {
         return Ok(Source::Site {
             data: args.data.clone().unwrap_or_default(),
-            lists_at: Instant::now(),
-            names_at: Instant::now(),
+            files_at: Instant::now(),
+            mark: String::new(),
             silent: false,
         });
     };
@@ -277,12 +277,10 @@ impl Watch {
     async fn look(&mut self) -> Vec<String> {
         let serials = self.sessions.serials();
         let refusals = self.refusals(&serials).await;
-        if let Source::Site {
-            lists_at, names_at, ..
-        } = &mut self.source
+        if let Source::Site { files_at, .. } = &mut self.source
             && !refusals.is_empty()
         {
-            (*lists_at, *names_at) = (Instant::now(), Instant::now());
+            *files_at = Instant::now();
         }
         let commands = self.refuse(refusals);
         self.refresh().await;
@@ -337,44 +335,53 @@ impl Watch {
         self.refuse(refusals)
     }
 
-    /// Writes the site's lists and names where OpenVPN reads them, if it is time.
+    /// Brings the files that OpenVPN reads in line with the site, if it is time.
     async fn refresh(&mut self) {
         let now = Instant::now();
         let Source::Site {
             data,
-            lists_at,
-            names_at,
+            files_at,
+            mark,
             silent: false,
         } = &mut self.source
         else {
             return;
         };
-        let (lists, names) = (*lists_at <= now, *names_at <= now);
-        if lists {
-            *lists_at = now.checked_add(LISTS).unwrap_or(now);
+        if *files_at > now {
+            return;
         }
-        if names {
-            *names_at = now.checked_add(NAMES).unwrap_or(now);
-        }
-        let data = data.clone();
-        if lists && let Err(failure) = self.take_lists(&data).await {
-            tracing::warn!(what = %failure.message(), "revocation lists are not taken over");
-        }
-        if names && let Err(failure) = self.take_names(&data).await {
+        *files_at = now.checked_add(FILES).unwrap_or(now);
+        let answer = ask_in_time(self.control, data, SiteRequest::RefusedDevices).await;
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(failure) => {
+                tracing::warn!(what = %failure.message(), "the site does not say which devices it refuses");
+                return;
+            }
+        };
+        let names = list(&answer, "devices").iter();
+        let names = names.filter_map(|name| name.as_str());
+        if let Err(failure) = write_refused(&self.refused_file, names) {
             tracing::warn!(what = %failure.message(), "names of refused devices are not taken over");
         }
+        // A hold may be on the lists after its holder is enrolled again, so names alone do not say when to fetch them.
+        if text(&answer, "lists_mark") == mark.as_str() && !mark.is_empty() {
+            return;
+        }
+        match site_lists(self.control, data, &mut self.lists).await {
+            Ok(taken) => *mark = taken,
+            Err(failure) => {
+                tracing::warn!(what = %failure.message(), "revocation lists are not taken over");
+            }
+        }
     }
+}
 
-    async fn take_lists(&mut self, data: &Path) -> Outcome {
-        let answer = ask_in_time(self.control, data, SiteRequest::Crls).await?;
-        self.lists.take(text(&answer, "crl_pem")).map(drop)
-    }
-
-    async fn take_names(&self, data: &Path) -> Outcome {
-        let answer = ask_in_time(self.control, data, SiteRequest::RefusedDevices).await?;
-        let names = list(&answer, "devices").iter();
-        write_refused(&self.refused_file, names.filter_map(|name| name.as_str()))
-    }
+/// Takes the site's lists over; returns their mark.
+async fn site_lists(control: Control, data: &Path, lists: &mut Lists) -> Outcome<String> {
+    let answer = ask_in_time(control, data, SiteRequest::Crls).await?;
+    lists.take(text(&answer, "crl_pem"))?;
+    Ok(text(&answer, "lists_mark").to_owned())
 }
 
 /// The next lists of a publisher.
@@ -464,3 +471,6 @@ async fn send(out: &mut OwnedWriteHalf, commands: &[String]) -> anyhow::Result<(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -142,7 +142,7 @@ pub(crate) fn authorities(chain_pem: &str, root_pem: &str) -> Outcome<String> {
 
 #[cfg(test)]
 #[path = "../../../pki/tests/it/ocsp_site.rs"]
-mod ocsp_site;
+pub(super) mod ocsp_site;
 
 #[cfg(test)]
 #[path = "../../../pki/tests/it/wrong_chains.rs"]
