@@ -69,6 +69,9 @@ def run(suite):
         site.ask("directory", "disable", "--uid", "reviewer-3")
         refused("confirm", blocks[0], says="may no longer decide", by=other)
         site.ask("directory", "enable", "--uid", "reviewer-3")
+        site.ask("registry", "suspend", "--uid", "reviewer-3")
+        refused("confirm", blocks[0], says="may no longer decide", by=other)
+        site.ask("registry", "resume", "--uid", "reviewer-3")
 
     with suite.case("a released block is evidence, with a receipt, and its package verifies"):
         site.ask(*quarantine, "confirm", blocks[0], by=other)

@@ -230,6 +230,9 @@ pub enum RegistryError {
         /// What was asked for.
         change: &'static str,
     },
+    /// A revocation is for good; a hold ends.
+    #[error("certificate-hold is a suspension, not a reason to revoke")]
+    HoldIsNoRevocation,
     /// The directory has the person disabled: the hold ends when it enables them.
     #[error("the person {0} is disabled in the directory")]
     Disabled(String),

@@ -19,6 +19,7 @@ use crate::RegistryError;
 use crate::config::{Config, Passphrases};
 use crate::generation::AuthorityId;
 use crate::lists::CrlName;
+use crate::warrant::check_final;
 
 const FOLDER: &str = "pki";
 /// Where the hierarchy is made before it gets its name; not complete, hence worthless.
@@ -426,6 +427,7 @@ pub(crate) fn revoke_authority(
     reason: RevocationReason,
     now: OffsetDateTime,
 ) -> Result<bool, RegistryError> {
+    check_final(reason)?;
     let root = open_root(directory, config, root_passphrase)?;
     let certificate = certificate(directory, id)?;
     let serial = certificate.tbs_certificate.serial_number.as_bytes();

@@ -210,7 +210,8 @@ impl Registry {
     /// A suspension and its end do not fail because the lists cannot be made: the doors read the state.
     ///
     /// # Errors
-    /// [`RegistryError::UnknownHolder`], [`RegistryError::Transition`], [`RegistryError::Disabled`]; [`RegistryError::Audit`]
+    /// [`RegistryError::UnknownHolder`], [`RegistryError::Transition`], [`RegistryError::Disabled`];
+    /// [`RegistryError::HoldIsNoRevocation`]; [`RegistryError::Audit`]
     /// or [`RegistryError::Store`], and then nothing changed; [`RegistryError::File`] if only the
     /// revocation list with a revocation could not be written: the change is in force then, and the list is made by
     /// the next [`Self::refresh_crls`].
@@ -224,13 +225,11 @@ impl Registry {
     ) -> Result<HolderChanged, RegistryError> {
         check_change(&warrant, authority, holder, change)?;
         let turn = self.begin_warrant(&warrant, now).await?;
-        // Whole seconds, as in lists.
-        let at = now.replace_nanosecond(0).unwrap_or(now);
         let outcome = self
             .on_behalf(&warrant)
             .change_holder_by(authority, holder, change, warrant, now)
             .await;
-        let mut changed = self.end_warrant(turn, outcome).await?;
+        let (mut changed, at) = self.end_warrant(turn, outcome).await?;
         match change.revokes_for() {
             Some(reason) => {
                 self.push(authority, &changed.revoked, Revocation { at, reason })
@@ -242,7 +241,7 @@ impl Registry {
         Ok(changed)
     }
 
-    /// Changes the state in the database, after its events.
+    /// Changes the state in the database, after its events. Gives the instant from which certificates are revoked, too.
     async fn change_holder_by(
         &self,
         authority: CaKind,
@@ -250,7 +249,7 @@ impl Registry {
         change: HolderChange,
         warrant: Warrant,
         now: OffsetDateTime,
-    ) -> Result<HolderChanged, RegistryError> {
+    ) -> Result<(HolderChanged, OffsetDateTime), RegistryError> {
         let mut tx = self.write(now).await?;
         let from = match ordered_state(&mut tx, authority, holder).await? {
             // Suspended by the directory alone, which ends it.
@@ -280,9 +279,9 @@ impl Registry {
             false => noun(authority),
         };
         let held_before = on_hold::count(&mut tx, authority, holder).await?;
+        // Before the state changes, which ends the hold.
+        let at = on_hold::revoked_from(&mut tx, authority, holder, now).await?;
         set_state(&mut tx, authority, holder, to, now).await?;
-        // Whole seconds, as in lists.
-        let at = now.replace_nanosecond(0).unwrap_or(now);
         let mut revoked = Vec::new();
         if let Some(reason) = change.revokes_for() {
             revoked = revoke_all(&mut tx, authority, holder, Revocation { at, reason }).await?;
@@ -316,12 +315,13 @@ impl Registry {
         let to = state_in(&mut tx, authority, holder).await?.unwrap_or(to);
         tx.record(events).await?;
         tx.commit_then(|| self.inner.holds.changed()).await?;
-        Ok(HolderChanged {
+        let changed = HolderChanged {
             from,
             to,
             revoked,
             is_listed: true,
-        })
+        };
+        Ok((changed, at))
     }
 }
 

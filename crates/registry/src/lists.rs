@@ -493,8 +493,12 @@ impl Registry {
         der: Arc<[u8]>,
         now: OffsetDateTime,
     ) -> Result<(), RegistryError> {
-        // Doors read the state of the holder, which may have changed after the list.
-        let verified = self.inner.trust.accept_own_crl(&der, now)?;
+        let verified = match name {
+            // No table has holds of authorities: the root's list is their only source.
+            CrlName::Root => self.inner.trust.accept_crl(&der, now)?,
+            // Doors read the state of the holder, which may have changed after the list.
+            _ => self.inner.trust.accept_own_crl(&der, now)?,
+        };
         let is_delta = matches!(name, CrlName::Delta(_) | CrlName::ShardDelta(..));
         if verified.is_delta() != is_delta {
             return Err(RegistryError::Corrupt("revocation list"));

@@ -4,9 +4,11 @@ use std::sync::LazyLock;
 
 use pki::profile::CaKind;
 use store::sqlx::{self, Sqlite, Transaction};
+use time::OffsetDateTime;
 
 use crate::RegistryError;
 use crate::holder_profiles::own_profiles;
+use crate::records::instant;
 
 /// Whose state decides of a certificate `i`: a holder `h`. The site's own certificates have none; they may have the name of one.
 pub(crate) static HOLDER_OF: LazyLock<String> = LazyLock::new(|| {
@@ -41,6 +43,26 @@ pub(crate) fn status_query() -> String {
          WHERE i.authority = ? AND i.serial = ? AND i.generation = ?",
         *HOLDER_OF
     )
+}
+
+/// The instant from which certificates of a holder are revoked at `now`: the beginning of a hold, so that what was signed since
+/// stays refused.
+pub(crate) async fn revoked_from(
+    tx: &mut Transaction<'static, Sqlite>,
+    authority: CaKind,
+    holder: &str,
+    now: OffsetDateTime,
+) -> Result<OffsetDateTime, RegistryError> {
+    let held_at: Option<Option<i64>> =
+        sqlx::query_scalar("SELECT held_at FROM holders WHERE authority = ? AND holder_id = ?")
+            .bind(authority.name())
+            .bind(holder)
+            .fetch_optional(&mut **tx)
+            .await?;
+    // Whole seconds, as in lists.
+    let now = now.replace_nanosecond(0).unwrap_or(now);
+    let held_at = held_at.flatten().map(instant).transpose()?;
+    Ok(held_at.map_or(now, |held_at| held_at.min(now)))
 }
 
 /// Number of a holder's certificates that are on hold.

@@ -8,14 +8,15 @@ use pki::status::Revocation;
 use store::sqlx::{self, Sqlite, Transaction};
 use time::OffsetDateTime;
 
-use crate::records::RevokedRecord;
+use crate::on_hold::HOLDER_OF;
+use crate::records::{RevokedRecord, instant};
 use crate::warrant::check_revocation;
 use crate::{Registry, RegistryError, RequestError, Warrant};
 
 /// Outcome of a revocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Revoked {
-    /// It is revoked from now on.
+    /// It is revoked, from the beginning of its hold if it was on hold, else from now on.
     Now,
     /// It had been revoked before, as told here; nothing changed.
     Before(Revocation),
@@ -29,6 +30,7 @@ impl Registry {
     ///
     /// # Errors
     /// [`RegistryError::UnknownSerial`]; [`RegistryError::NotCovered`] for something else than was approved;
+    /// [`RegistryError::HoldIsNoRevocation`];
     /// [`RegistryError::Audit`] or [`RegistryError::Store`], and
     /// then it is not revoked; [`RegistryError::File`] if only the list could not be written: the
     /// revocation is in force then, and the list is made by the next [`Self::refresh_crls`].
@@ -47,14 +49,11 @@ impl Registry {
             return revoked_before(before);
         }
         let turn = self.begin_warrant(&warrant, now).await?;
-        // Whole seconds, as in lists.
-        let at = now.replace_nanosecond(0).unwrap_or(now);
-        let revocation = Revocation { at, reason };
         let outcome = self
             .on_behalf(&warrant)
-            .revoke_by(authority, &serial, revocation, &record.holder, warrant, now)
+            .revoke_by(authority, &serial, reason, &record.holder, warrant, now)
             .await;
-        let Some(serials) = self.end_warrant(turn, outcome).await? else {
+        let Some((serials, revocation)) = self.end_warrant(turn, outcome).await? else {
             // Somebody else was quicker.
             let record = self.issued(authority, &serial).await?;
             let before = record.revoked;
@@ -65,33 +64,37 @@ impl Registry {
         Ok(Revoked::Now)
     }
 
-    /// Revokes in the database, after its events; gives all that is revoked by it, or nothing where it was before.
+    /// Revokes in the database, after its events; gives all that is revoked by it and from when, or nothing where it was before.
     async fn revoke_by(
         &self,
         authority: CaKind,
         serial: &str,
-        Revocation { at, reason }: Revocation,
+        reason: RevocationReason,
         holder: &str,
         warrant: Warrant,
         now: OffsetDateTime,
-    ) -> Result<Option<Vec<String>>, RegistryError> {
+    ) -> Result<Option<(Vec<String>, Revocation)>, RegistryError> {
         let mut tx = self.write(now).await?;
-        let inserted = sqlx::query(
+        // A certificate on hold is revoked from the beginning of the hold: what was signed since stays refused.
+        let query = format!(
             "INSERT OR IGNORE INTO revoked (authority, serial, at, reason, generation)
-             SELECT authority, serial, ?3, ?4, generation FROM issued WHERE authority = ?1 AND serial = ?2",
-        )
-        .bind(authority.name())
-        .bind(serial)
-        .bind(at.unix_timestamp())
-        .bind(reason.name())
-        .execute(&mut **tx)
-        .await?;
-        if inserted.rows_affected() == 0 {
+             SELECT i.authority, i.serial, min(?3, coalesce(h.held_at, ?3)), ?4, i.generation
+             FROM issued i LEFT JOIN holders h ON {} WHERE i.authority = ?1 AND i.serial = ?2 RETURNING at",
+            *HOLDER_OF
+        );
+        let inserted: Option<i64> = sqlx::query_scalar(sqlx::AssertSqlSafe(query))
+            .bind(authority.name())
+            .bind(serial)
+            .bind(now.unix_timestamp())
+            .bind(reason.name())
+            .fetch_optional(&mut **tx)
+            .await?;
+        let Some(at) = inserted.map(instant).transpose()? else {
             return match warrant.approved() {
                 None => Ok(None),
                 Some(_) => Err(RequestError::AlreadyRevoked(serial.to_owned()).into()),
             };
-        }
+        };
         sqlx::query(
             "UPDATE holders SET epoch = epoch + 1 WHERE authority = ?1 AND holder_id =
                  (SELECT holder_id FROM issued WHERE authority = ?1 AND serial = ?2)",
@@ -113,7 +116,7 @@ impl Registry {
         events.extend(self.finish_in(&mut tx, warrant, serial, now).await?);
         tx.record(events).await?;
         tx.commit().await?;
-        Ok(Some(serials))
+        Ok(Some((serials, Revocation { at, reason })))
     }
 
     /// Tells the listeners of revocations that are committed.

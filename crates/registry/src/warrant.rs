@@ -115,6 +115,14 @@ pub(crate) const fn authority_of(holder: HolderKind) -> CaKind {
     }
 }
 
+/// Refuses a hold as the reason of a revocation: nothing could release it.
+pub(crate) const fn check_final(reason: RevocationReason) -> Result<(), RegistryError> {
+    match reason {
+        RevocationReason::CertificateHold => Err(RegistryError::HoldIsNoRevocation),
+        _ => Ok(()),
+    }
+}
+
 /// Makes sure that the change of a holder is what was approved.
 pub(crate) fn check_change(
     warrant: &Warrant,
@@ -122,6 +130,9 @@ pub(crate) fn check_change(
     name: &str,
     change: HolderChange,
 ) -> Result<(), RegistryError> {
+    if let HolderChange::Revoke(reason) = change {
+        check_final(reason)?;
+    }
     match warrant.approved().map(|approved| approved.act()) {
         None => Ok(()),
         Some(Act::ChangeHolder {
@@ -145,6 +156,7 @@ pub(crate) fn check_revocation(
     revoked: &str,
     reason: RevocationReason,
 ) -> Result<(), RegistryError> {
+    check_final(reason)?;
     match warrant.approved().map(|approved| approved.act()) {
         None => Ok(()),
         Some(Act::Revoke { serial, cause, .. })

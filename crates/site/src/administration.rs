@@ -3,6 +3,8 @@
 use access::{Principal, Role};
 use audit::Actor;
 use centre::{Confirmed, Disposal, End, QuarantineError};
+use pki::profile::CaKind;
+use registry::HolderState;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
@@ -178,7 +180,7 @@ fn decided_of_chain<T>(outcome: Result<T, QuarantineError>) -> Outcome<T> {
     outcome.or_hint("cannot replace the camera", hint)
 }
 
-/// Checks that the people behind a proposal could still make it: those who left or lost the role do not count.
+/// Checks that the people behind a proposal could still make it: those who left, lost the role or are suspended do not count.
 async fn check_proposer(site: &Site, block: &str) -> Outcome {
     let Some(proposal) = site.centre.quarantine().proposal(block) else {
         return Ok(());
@@ -197,7 +199,11 @@ async fn check_may_decide(site: &Site, uid: &str) -> Outcome {
         let roles = [Role::Reviewer, Role::Administrator];
         record.active && roles.iter().any(|role| record.roles.contains(role))
     };
-    if entry.is_some_and(|entry| may(entry.record())) {
+    let state = site.registry.holder_state(CaKind::Users, uid).await;
+    let state = state.or_hint("cannot read the registry", "see the log")?;
+    // Suspended, revoked and retired people are refused at the portal, so their word does not count here either.
+    let is_enrolled = state.is_none_or(|(state, _)| state == HolderState::Enrolled);
+    if is_enrolled && entry.is_some_and(|entry| may(entry.record())) {
         return Ok(());
     }
     Err(Failure::new(

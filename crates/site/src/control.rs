@@ -365,9 +365,7 @@ async fn revoke(
     who: &Actor,
     now: OffsetDateTime,
 ) -> Outcome<Value> {
-    let reason: RevocationReason = reason
-        .parse()
-        .or_hint("unknown reason", "see `cordon pki revoke --help`")?;
+    let reason = registration::cause(reason)?;
     let holder = match whose {
         Whose::Uid(uid) => Holder::Uid(uid.clone()),
         Whose::Device(device) => Holder::Device(device.clone()),

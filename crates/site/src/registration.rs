@@ -17,6 +17,7 @@ use crate::giver::Giver;
 use crate::orders::{ActOrder, RequestOrder, StepOrder};
 use crate::parts::Site;
 
+pub(crate) use self::acts::cause;
 pub use self::acts::{authority_of, rights_of, subject_of};
 pub use self::carrying::{Carried, carry};
 pub use self::inviting::invite;

@@ -9,7 +9,7 @@ use directory::Directory;
 use error_report::Report;
 use pki::cert::Certificate;
 use pki::profile::CaKind;
-use registry::{AuthorityId, AuthorityRecord, AuthorityState, CrlName, Registry};
+use registry::{AuthorityId, AuthorityRecord, AuthorityState, CrlName, Registry, RegistryError};
 use service_kit::Health;
 use store::ClockFloor;
 use time::OffsetDateTime;
@@ -42,61 +42,89 @@ pub(crate) async fn run(
     clock: ClockFloor,
     stop: CancellationToken,
 ) -> Outcome {
-    let mut tick = tokio::time::interval(TICK);
+    let by = Actor::service("cordon");
+    let (registry, directory, credentials) = (&registry, &directory, &*credentials);
+    let by = &by;
+    let follow = |now| disabled_people::follow(registry, directory, by, now);
+    let renew = |now| renew(registry, credentials, now);
+    on_ticks(TICK, &clock, &stop, follow, renew).await;
+    Ok(())
+}
+
+/// Follows the directory every `tick` until `stop`, and renews unless a renewal failed within the last [`PAUSE`].
+///
+/// Nothing that fails to renew, such as a list whose key is away, delays the hold of a disabled person.
+async fn on_ticks<F, R>(
+    tick: Duration,
+    clock: &ClockFloor,
+    stop: &CancellationToken,
+    follow: impl Fn(OffsetDateTime) -> F,
+    renew: impl Fn(OffsetDateTime) -> R,
+) where
+    F: Future<Output = Result<(), RegistryError>>,
+    R: Future<Output = bool>,
+{
+    let mut tick = tokio::time::interval(tick);
     // After a suspend of the machine one look is enough.
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut paused_until: Option<Instant> = None;
-    let mut renewed_own = false;
     loop {
         tokio::select! {
             _ = tick.tick() => {}
-            () = stop.cancelled() => return Ok(()),
+            () = stop.cancelled() => return,
+        }
+        let now = OffsetDateTime::now_utc();
+        // Nothing can be recorded or issued by a clock that went back.
+        if clock.check(now).is_err() {
+            continue;
+        }
+        if let Err(error) = follow(now).await {
+            tracing::error!(error = %Report(&error), "certificates of disabled people are not on hold; trying again");
         }
         if paused_until.is_some_and(|until| Instant::now() < until) {
             continue;
         }
-        paused_until = None;
-        let now = OffsetDateTime::now_utc();
-        // Nothing can be issued by a clock that went back, and a failure's pause would last beyond its correction.
-        if clock.check(now).is_err() {
-            continue;
-        }
-        match credentials.renew(&registry, now).await {
-            Ok(renewed) => {
-                for name in &renewed {
-                    tracing::info!(certificate = name.as_str(), "certificate renewed");
-                }
-                // After its OCSP response is there to be stapled, below, so at the next connection all of it is new.
-                renewed_own |= renewed
-                    .iter()
-                    .any(|name| ["server", "receipts"].contains(&name.as_str()));
+        paused_until = match renew(now).await {
+            true => None,
+            false => Some(Instant::now() + PAUSE),
+        };
+    }
+}
+
+/// Renews what is due; false if anything failed.
+async fn renew(registry: &Registry, credentials: &Credentials, now: OffsetDateTime) -> bool {
+    let (mut is_done, mut renewed_own) = (true, false);
+    match credentials.renew(registry, now).await {
+        Ok(renewed) => {
+            for name in &renewed {
+                tracing::info!(certificate = name.as_str(), "certificate renewed");
             }
-            Err(failure) => {
-                tracing::error!(
-                    "certificates are not renewed, trying again: {}",
-                    failure.message()
-                );
-                paused_until = Some(Instant::now() + PAUSE);
-            }
+            renewed_own = renewed
+                .iter()
+                .any(|name| ["server", "receipts"].contains(&name.as_str()));
         }
-        if let Err(error) = registry.alert_overdue(now).await {
-            tracing::error!(%error, "overdue approvals cannot be looked up; trying again");
-            paused_until = Some(Instant::now() + PAUSE);
-        }
-        let by = Actor::service("cordon");
-        let followed = disabled_people::follow(&registry, &directory, &by, now).await;
-        if let Err(error) = followed {
-            tracing::error!(error = %Report(&error), "certificates of disabled people are not on hold; trying again");
-        }
-        credentials.staple(&registry, now).await;
-        if let Err(error) = registry.refresh_crls(now).await {
-            tracing::error!(%error, "revocation lists could not be renewed; trying again");
-            paused_until = Some(Instant::now() + PAUSE);
-        }
-        if std::mem::take(&mut renewed_own) {
-            credentials.announce_renewal();
+        Err(failure) => {
+            tracing::error!(
+                "certificates are not renewed, trying again: {}",
+                failure.message()
+            );
+            is_done = false;
         }
     }
+    if let Err(error) = registry.alert_overdue(now).await {
+        tracing::error!(%error, "overdue approvals cannot be looked up; trying again");
+        is_done = false;
+    }
+    credentials.staple(registry, now).await;
+    if let Err(error) = registry.refresh_crls(now).await {
+        tracing::error!(%error, "revocation lists could not be renewed; trying again");
+        is_done = false;
+    }
+    // After its OCSP response is there to be stapled, so at the next connection all of it is new.
+    if renewed_own {
+        credentials.announce_renewal();
+    }
+    is_done
 }
 
 /// Name and last instant of everything that has an end date.
@@ -326,10 +354,52 @@ fn assess(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use super::*;
     use time::macros::datetime;
 
     const NOW: OffsetDateTime = datetime!(2030-01-01 00:00 UTC);
+
+    #[tokio::test]
+    async fn failed_renewal_pauses_renewals_and_not_holds() {
+        for succeeds in [false, true] {
+            let (followed, tried) = (AtomicU32::new(0), AtomicU32::new(0));
+            let stop = CancellationToken::new();
+            let follow = async |_| {
+                if followed.fetch_add(1, Ordering::SeqCst) == 9 {
+                    stop.cancel();
+                }
+                Ok(())
+            };
+            let renew = async |_| {
+                tried.fetch_add(1, Ordering::SeqCst);
+                succeeds
+            };
+            let clock = ClockFloor::default();
+            on_ticks(Duration::from_millis(1), &clock, &stop, follow, renew).await;
+            let (followed, tried) = (followed.into_inner(), tried.into_inner());
+            assert!(followed >= 10);
+            assert_eq!(tried, if succeeds { followed } else { 1 });
+        }
+    }
+
+    #[tokio::test]
+    async fn clock_that_went_back_follows_and_renews_nothing() {
+        let stop = CancellationToken::new();
+        let clock = ClockFloor::at(OffsetDateTime::now_utc() + time::Duration::days(2));
+        let acts = AtomicU32::new(0);
+        let act = || acts.fetch_add(1, Ordering::SeqCst);
+        let follow = async |_| {
+            act();
+            Ok(())
+        };
+        let renew = async |_| act() == 0;
+        let ticks = on_ticks(Duration::from_millis(1), &clock, &stop, follow, renew);
+        let ended = tokio::time::timeout(Duration::from_millis(50), ticks).await;
+        assert!(ended.is_err(), "still ticking");
+        assert_eq!(acts.into_inner(), 0);
+    }
 
     fn at(name: &str, days: i64) -> Vec<(String, OffsetDateTime)> {
         vec![(name.to_owned(), NOW + time::Duration::days(days))]

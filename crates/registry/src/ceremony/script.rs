@@ -153,6 +153,10 @@ pub enum ScriptError {
     Years { act: usize },
     #[error("act {act}: {file:?} is no name of a file beside the script")]
     File { act: usize, file: String },
+    #[error(
+        "act {act}: certificate-hold is not a reason to revoke an authority, as no list releases it; use another reason"
+    )]
+    Hold { act: usize },
     #[error("act {act}: the root is created first")]
     NotFirst { act: usize },
 }
@@ -217,6 +221,10 @@ fn check_act(number: usize, act: &Act) -> Result<(), ScriptError> {
         Act::CreateRoot { .. } if number > 1 => {
             return Err(ScriptError::NotFirst { act: number });
         }
+        Act::RevokeAuthority {
+            reason: RevocationReason::CertificateHold,
+            ..
+        } => return Err(ScriptError::Hold { act: number }),
         _ => {}
     }
     match act {

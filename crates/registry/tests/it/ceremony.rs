@@ -375,3 +375,23 @@ fn people_see_everything_that_a_script_has_signed() {
         shown.0[2]
     );
 }
+
+#[test]
+fn script_that_puts_an_authority_on_hold_is_refused() {
+    let revoke = |reason| {
+        script(vec![Act::RevokeAuthority {
+            certificate: "devices-ca.pem".into(),
+            reason,
+        }])
+    };
+    for reason in RevocationReason::ALL {
+        let checked = revoke(reason).check();
+        match reason {
+            RevocationReason::CertificateHold => {
+                let error = checked.unwrap_err().to_string();
+                assert!(error.starts_with("act 1: certificate-hold"), "{error}");
+            }
+            _ => checked.unwrap(),
+        }
+    }
+}

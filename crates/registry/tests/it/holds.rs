@@ -309,6 +309,65 @@ async fn one_revoked_certificate_of_a_held_device_stays_on_the_lists_after_the_h
     );
 }
 
+/// From when a certificate is revoked: on the list, by OCSP, in the cache of the doors and in the database.
+async fn revoked_from(world: &World, issued: &Issued) -> [OffsetDateTime; 4] {
+    let registry = &world.registry;
+    let whole = list(registry, CrlName::Issuing(DEVICES));
+    let mut entries = whole.revoked_certificates.iter().flatten();
+    let entry = entries.find(|one| hex::encode(one.serial_number.as_bytes()) == issued.serial);
+    let listed = entry.unwrap().revocation_date.to_system_time().into();
+    let CertStatus::Revoked(said) = response(world, issued, AFTER).await else {
+        panic!("not revoked");
+    };
+    let refused = registry
+        .trust()
+        .validate(issued.chain.ders(), Purpose::ClientDevice, AFTER);
+    let Err(PathError::Revoked { at: known, .. }) = refused else {
+        panic!("{refused:?}");
+    };
+    let record = registry.issued(CaKind::Devices, &issued.serial).await;
+    [listed, said, known, record.unwrap().revoked.unwrap().at]
+}
+
+#[tokio::test]
+async fn revocation_during_a_hold_dates_from_its_beginning() {
+    let reason = RevocationReason::KeyCompromise;
+    for whole in [true, false] {
+        let world = world().await;
+        let registry = &world.registry;
+        with_signer(registry, CaKind::Devices, NOW).await;
+        let issued = camera(&world).await;
+        change(&world, HolderChange::Suspend, LATER).await;
+        if whole {
+            change(&world, HolderChange::Revoke(reason), AFTER).await;
+        } else {
+            let one = registry.revoke(CaKind::Devices, &issued.serial, reason, an_order(), AFTER);
+            one.await.unwrap();
+        }
+        assert_eq!(revoked_from(&world, &issued).await, [LATER; 4], "{whole}");
+    }
+}
+
+#[tokio::test]
+async fn revocation_after_a_hold_dates_from_the_revocation() {
+    let reason = RevocationReason::KeyCompromise;
+    for whole in [true, false] {
+        let world = world().await;
+        let registry = &world.registry;
+        with_signer(registry, CaKind::Devices, NOW).await;
+        let issued = camera(&world).await;
+        change(&world, HolderChange::Suspend, NOW).await;
+        change(&world, HolderChange::Resume, LATER).await;
+        if whole {
+            change(&world, HolderChange::Revoke(reason), AFTER).await;
+        } else {
+            let one = registry.revoke(CaKind::Devices, &issued.serial, reason, an_order(), AFTER);
+            one.await.unwrap();
+        }
+        assert_eq!(revoked_from(&world, &issued).await, [AFTER; 4], "{whole}");
+    }
+}
+
 /// What a folder of the version before lacks.
 const VERSION_14: &str = "
 DROP INDEX holders_held; DROP INDEX holders_disabled; DROP TABLE listed_holds;

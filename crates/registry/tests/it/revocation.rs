@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use audit::MemorySink;
 use pki::clearance::Clearance;
-use pki::crl::RevocationReason;
+use pki::crl::{RevocationReason, RevokedEntry};
+use pki::issue::CertificateAuthority;
 use pki::key::Passphrase;
 use pki::path::{PathError, Purpose};
 use pki::profile::CaKind;
-use registry::{AuthorityId, CrlName, Issued, Registry, RegistryError, Revoked};
+use pki::status::Revocation;
+use registry::{AuthorityId, CrlName, HolderChange, Issued, Registry, RegistryError, Revoked};
 use time::Duration;
 
 use crate::fixture::{NOW, SECRETS, World, an_order, config, key, open, openssl, registrar, world};
@@ -313,4 +315,81 @@ async fn root_list_that_revokes_an_authority_counts_in_an_open_registry() {
     // Others stand as they did.
     let nobody = registry.check_standing(CaKind::Users, "00ff").await;
     assert_eq!(nobody.unwrap_err().code(), "certificate-not-issued");
+}
+
+#[tokio::test]
+async fn root_list_with_a_hold_refuses_the_authority_until_it_ends() {
+    let world = world().await;
+    let camera = device(&world, "camera-17").await;
+    let registry = &world.registry;
+    let (trust, folder) = (registry.trust(), world.folder.path());
+    let validate = || trust.validate(camera.chain.ders(), Purpose::ClientDevice, NOW);
+    let key = pki::file::load_private(&folder.join("pki/root.key"), &SECRETS.root).unwrap();
+    let root = CertificateAuthority::new(registry.root().clone(), key, config().arc).unwrap();
+    let devices = registry.authority_certificate(CaKind::Devices).unwrap();
+    let held = RevokedEntry {
+        serial: devices.tbs_certificate.serial_number.as_bytes().to_vec(),
+        revocation: Revocation {
+            at: NOW,
+            reason: RevocationReason::CertificateHold,
+        },
+    };
+    let take = |number: u64, revoked: &[RevokedEntry]| {
+        let list = root.crl(number, revoked, NOW, NOW + Duration::DAY).unwrap();
+        fs::write(folder.join("pki/crl/root.crl"), list).unwrap();
+        registry.take_root_list(NOW).unwrap();
+    };
+    let standing = async || {
+        registry
+            .check_standing(CaKind::Devices, &camera.serial)
+            .await
+            .map_err(|refusal| refusal.code())
+    };
+    take(100, &[held]);
+    assert!(matches!(
+        validate(),
+        Err(PathError::Revoked {
+            reason: RevocationReason::CertificateHold,
+            ..
+        })
+    ));
+    assert_eq!(standing().await, Err("authority-revoked"));
+    take(101, &[]);
+    validate().unwrap();
+    assert_eq!(standing().await, Ok(()));
+}
+
+#[tokio::test]
+async fn hold_is_refused_as_reason_of_a_revocation() {
+    let world = world().await;
+    let camera = device(&world, "camera-17").await;
+    let registry = &world.registry;
+    let hold = RevocationReason::CertificateHold;
+    let one = registry.revoke(CaKind::Devices, &camera.serial, hold, an_order(), NOW);
+    assert!(matches!(one.await, Err(RegistryError::HoldIsNoRevocation)));
+    let change = HolderChange::Revoke(hold);
+    let all = registry.change_holder(CaKind::Devices, "camera-17", change, an_order(), NOW);
+    assert!(matches!(all.await, Err(RegistryError::HoldIsNoRevocation)));
+    let (folder, id) = (world.folder.path(), AuthorityId::first(CaKind::Devices));
+    let list = fs::read(folder.join("pki/crl/root.crl")).unwrap();
+    assert!(matches!(
+        Registry::revoke_authority(folder, &config(), &SECRETS.root, id, hold, NOW),
+        Err(RegistryError::HoldIsNoRevocation)
+    ));
+    assert_eq!(fs::read(folder.join("pki/crl/root.crl")).unwrap(), list);
+    let record = registry.issued(CaKind::Devices, &camera.serial).await;
+    assert_eq!(record.unwrap().revoked, None);
+    registry
+        .check_standing(CaKind::Devices, &camera.serial)
+        .await
+        .unwrap();
+    // Every other reason revokes.
+    for reason in RevocationReason::ALL {
+        if reason != hold {
+            let name = format!("camera-{reason}");
+            let issued = device(&world, &name).await;
+            let revoked = registry.revoke(CaKind::Devices, &issued.serial, reason, an_order(), NOW);
+            assert_eq!(revoked.await.unwrap(), Revoked::Now);
+        }
+    }
 }

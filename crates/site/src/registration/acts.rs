@@ -30,11 +30,19 @@ const fn urgency(emergency: bool) -> Urgency {
     }
 }
 
-fn cause(name: &str) -> Outcome<RevocationReason> {
-    name.parse().or_hint(
+/// Reads the reason of a revocation, which is for good.
+pub(crate) fn cause(name: &str) -> Outcome<RevocationReason> {
+    let reason = name.parse().or_hint(
         "unknown reason of revocation",
         "see `cordon pki revoke --help`",
-    )
+    )?;
+    match reason {
+        RevocationReason::CertificateHold => Err(Failure::new(
+            anyhow::anyhow!("{reason} is a suspension, not a reason to revoke"),
+            "suspend the holder with `cordon registry suspend`, or by a request for the change `suspend`",
+        )),
+        reason => Ok(reason),
+    }
 }
 
 impl ActOrder {
@@ -323,5 +331,28 @@ pub const fn authority_of(holder: HolderKind) -> CaKind {
         HolderKind::Person => CaKind::Users,
         HolderKind::Device => CaKind::Devices,
         HolderKind::Gateway | HolderKind::Server => CaKind::Services,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hold_is_refused_as_reason_of_a_revocation() {
+        for reason in RevocationReason::ALL {
+            match cause(reason.name()) {
+                Ok(read) => {
+                    assert_eq!(read, reason);
+                    assert_ne!(reason, RevocationReason::CertificateHold);
+                }
+                Err(failure) => {
+                    assert_eq!(reason, RevocationReason::CertificateHold);
+                    assert!(failure.message().contains("certificate-hold"));
+                    assert!(failure.hint().contains("cordon registry suspend"));
+                }
+            }
+        }
+        assert!(cause("lost").is_err());
     }
 }
