@@ -2,8 +2,8 @@
 //!
 //! A camera whose memory was replaced numbers its blocks from 1 again. Each of them contradicts the chain that the log has, as the
 //! blocks of a thief with a copied key would. Only people can tell the two apart. Their statement is an event of the log: it names
-//! the head of the closed chain, and blocks that do not continue that chain have their place in the new one from then on. Blocks
-//! that wait in quarantine are released one by one, as before.
+//! the head of the closed chain. That chain takes only missing blocks that its own links confirm; all others have their place in the
+//! new chain, or are forks. People release each block that waits in quarantine, as before.
 
 use access::{Action, Context, Principal, Resource};
 use audit::Event;
