@@ -28,15 +28,15 @@ pub struct Alarm {
     pub about: String,
     /// Number of the event in the source's log, if an event raised the alarm.
     pub entry: Option<u64>,
-    /// How often the same happened at this source while the alarm was open. Recorded once a minute and with the alarm's end.
+    /// Number of repetitions at this source while the alarm was open. Recorded once a minute and with the alarm's end.
     pub repeated: u64,
-    /// What happened the last time, if it was repeated.
+    /// Text of the last repetition, if there was one.
     pub latest: Option<String>,
     /// None while it is open.
     pub closed: Option<Closed>,
 }
 
-/// Who closed an alarm.
+/// The end of an alarm: the person who closed it, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Closed {
     #[serde(with = "time::serde::rfc3339")]

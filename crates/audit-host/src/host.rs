@@ -27,7 +27,7 @@ pub const STALLED_AFTER: Duration = Duration::from_hours(30);
 /// Most alarms that `/healthz` names one by one.
 const SHOWN: usize = 5;
 
-/// What a host has to know to begin.
+/// Sources of a host, and its bounds.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Folder of the mirrors.
@@ -211,7 +211,7 @@ impl AuditHost {
         );
     }
 
-    /// Whether what is left of the disk is for the host's own log. A disk that does not say is not full: writing fails then.
+    /// Tells that the rest of the disk is for the host's own log. A disk that does not answer counts as not full: writing fails then.
     fn is_full(&self) -> bool {
         let settings = &self.inner.settings;
         let room = rustix::fs::statvfs(&settings.sources_dir);
@@ -348,8 +348,8 @@ impl AuditHost {
         Ok(closed)
     }
 
-    /// What a person has to know: open alarms are problems until a person closed them; so is each source of which nothing
-    /// comes, whatever became of its alarm.
+    /// The lines of `/healthz`. Open alarms are problems until a person closed them, and so is each source of which nothing
+    /// comes, even if its alarm is closed.
     #[must_use]
     pub fn health(&self) -> Health {
         let mut health = Health::default();
@@ -416,7 +416,7 @@ impl AuditHost {
     }
 }
 
-/// What the host's own log says: alarms, and how far each source was. Read once.
+/// Reads alarms, and the newest checkpoint of each source, from the host's own log.
 fn read(sink: &dyn AuditSink) -> Result<(Alarms, BTreeMap<String, Known>), AuditError> {
     let actions = [
         AlarmRaised::ACTION,

@@ -1,4 +1,4 @@
-//! What the host counts.
+//! Metrics of the host.
 
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -29,7 +29,7 @@ impl Metrics {
         );
         registry.register(
             "cordon_audit_host_open_alarms",
-            "Alarms that nobody has closed",
+            "Open alarms",
             self.open_alarms.clone(),
         );
     }

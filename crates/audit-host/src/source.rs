@@ -20,7 +20,7 @@ const MOST_REFUSED: u8 = 8;
 /// Least time between two records of the same source's checkpoint.
 const RECORDS: Duration = Duration::from_secs(60);
 
-/// A host whose log is mirrored.
+/// A host, and the keys by which its log is verified and its connections are accepted.
 #[derive(Clone, Debug)]
 pub struct SourceSettings {
     /// Its name at this host: letters, digits, `-`, `_` and `.`.
@@ -307,7 +307,7 @@ impl Source {
         SourceState {
             name: self.settings.name.clone(),
             size: mirror.map(Mirror::size),
-            root: checkpoint.map(|checkpoint| hex(&checkpoint.root)),
+            root: checkpoint.map(|checkpoint| hex::encode(checkpoint.root)),
             silent_seconds: heard.at.elapsed().as_secs(),
             is_silent: heard.is_silent || heard.excused.is_some(),
             trouble: heard.trouble.clone(),
@@ -381,10 +381,6 @@ fn alert(index: u64, bytes: &[u8]) -> Option<AlarmRaised> {
 /// A part of an alarm's text: each is cut by itself, so that a long one hides no other.
 fn cut(text: &str) -> String {
     text.chars().take(LONGEST_PART).collect()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -153,7 +153,7 @@ fn alert_of_a_source_raises_one_alarm_until_a_person_closes_it() {
 }
 
 #[test]
-fn alarms_and_their_ends_are_there_after_a_restart_and_none_is_raised_twice() {
+fn restart_keeps_alarms_and_their_ends_and_raises_none_twice() {
     let world = World::new();
     let host = world.host();
     alert(&world.site);
@@ -222,7 +222,7 @@ fn log_that_is_a_beginning_of_the_mirror_was_set_back() {
 }
 
 #[test]
-fn source_whose_mirror_was_set_back_is_refused_and_reported_and_others_are_taken() {
+fn set_back_mirror_is_refused_and_other_sources_are_taken() {
     let mut world = World::new();
     let host = world.host();
     routine(&world.site, 3);
@@ -279,7 +279,7 @@ fn request_of_an_earlier_session_is_late_and_raises_no_alarm() {
 }
 
 #[test]
-fn alarm_that_cannot_be_recorded_is_a_problem_and_recorded_once_it_can_be() {
+fn alarm_waits_for_room_on_the_disk_and_is_a_problem_meanwhile() {
     let world = World::new();
     let folder = world.folder.path().join("host/audit");
     let disk = std::sync::Arc::new(durable::testing::FailingDisk::default());
@@ -307,7 +307,7 @@ fn alarm_that_cannot_be_recorded_is_a_problem_and_recorded_once_it_can_be() {
 }
 
 #[test]
-fn long_text_of_an_event_hides_no_part_of_its_alarm_and_forges_no_line() {
+fn long_text_of_an_event_hides_nothing_and_forges_no_line() {
     let world = World::new();
     let host = world.host();
     let actor = Actor::user("n".repeat(500), "An Officer");
@@ -361,7 +361,7 @@ fn silent_source_raises_an_alarm_and_its_return_is_recorded() {
     host.look();
     assert_eq!(kinds(&host), Vec::<String>::new());
     std::thread::sleep(Duration::from_millis(60));
-    // Whoever asks and delivers nothing is silent.
+    // A source that asks and delivers nothing is silent.
     world.session(&host);
     host.look();
     host.look();
@@ -374,7 +374,7 @@ fn silent_source_raises_an_alarm_and_its_return_is_recorded() {
 }
 
 #[test]
-fn silence_that_lasts_is_another_alarm_after_the_first_was_closed() {
+fn silence_that_outlasts_its_alarm_raises_another() {
     let mut world = World::new();
     world.settings.silent_after = Duration::from_millis(50);
     let host = world.host();
@@ -393,7 +393,7 @@ fn silence_that_lasts_is_another_alarm_after_the_first_was_closed() {
 }
 
 #[test]
-fn log_that_does_not_grow_raises_an_alarm_although_the_source_is_heard() {
+fn log_that_does_not_grow_raises_an_alarm() {
     let mut world = World::new();
     world.settings.stalled_after = Duration::from_millis(50);
     let host = world.host();

@@ -1,9 +1,7 @@
-//! The `cordon` binary: command line, configuration, wiring of roles.
+//! The `cordon` binary: command line, commands and demo.
 //!
-//! What a role does is in its own crate; this one connects them. `site` opens the
-//! roles, `up` puts them on listeners, `gate` turns certificates and passwords into principals,
-//! `portal_services` answer the portal, `control` serves the administrator's commands. Measurements
-//! and the research cipher are another program, `cordon-lab`.
+//! The crate `site` has the roles and connects them; `tunnel-tools` has the commands of tunnels. Measurements and the research
+//! cipher are another program, `cordon-lab`.
 #![forbid(unsafe_code)]
 
 mod cli;
