@@ -54,8 +54,17 @@ pub struct Install {
     selectors: Vec<Selector>,
     /// Child SA that it replaces, or beside which it is for another worker.
     related: Option<Spi>,
-    /// Whether to send with it at once.
-    send_now: bool,
+    sending: Sending,
+}
+
+/// When a worker begins to send with a Child SA.
+#[derive(Clone, Copy)]
+enum Sending {
+    AtOnce,
+    /// By [`ChildCommand::Switch`], which follows without a packet of the peer.
+    Commanded,
+    /// By [`ChildCommand::Switch`], once [`ChildEvent::FirstInbound`] shows that the peer has the keys.
+    AfterPeer,
 }
 
 impl Install {
@@ -102,9 +111,22 @@ impl Install {
             order: child.order,
             selectors: child.selectors.clone(),
             related: child.replaces.or(child.beside),
-            send_now: child.send_now,
+            sending: match child.send_now {
+                true => Sending::AtOnce,
+                false => Sending::AfterPeer,
+            },
         };
         Ok(pairs.map(install).collect())
+    }
+
+    /// The same for the case that several workers install it: none sends with it before all can receive.
+    #[must_use]
+    pub fn until_commanded(self) -> Self {
+        let sending = match self.sending {
+            Sending::AtOnce => Sending::Commanded,
+            other => other,
+        };
+        Self { sending, ..self }
     }
 
     /// Its name.
@@ -248,10 +270,10 @@ impl Children {
             group,
         };
         self.table.insert(spi, child);
-        if install.send_now {
-            self.send_with(spi, tables);
-        } else {
-            self.awaited.push(spi);
+        match install.sending {
+            Sending::AtOnce => self.send_with(spi, tables),
+            Sending::Commanded => {}
+            Sending::AfterPeer => self.awaited.push(spi),
         }
     }
 

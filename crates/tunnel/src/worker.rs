@@ -59,6 +59,7 @@ pub struct Worker {
     children: Children,
     path: Path,
     commands: Receiver<Command>,
+    stopped: bool,
     wake: UnixStream,
     io: IoCounters,
     snapshot: Snapshot,
@@ -185,6 +186,7 @@ impl Worker {
             children: parts.children,
             path: parts.path,
             commands: receiver,
+            stopped: false,
             wake: woken,
             io: IoCounters::default(),
             snapshot,
@@ -283,8 +285,10 @@ impl Worker {
         }
         let [interface, network, woken] = fds.map(|fd| !fd.revents().is_empty());
         // Even where the sockets have work: a command that waits behind traffic might wait for ever.
-        let stop = woken && self.handle_commands();
-        Ok((!stop).then_some(Ready {
+        if woken {
+            self.handle_commands();
+        }
+        Ok((!self.stopped).then_some(Ready {
             interface,
             network,
             commanded: woken,
@@ -310,12 +314,17 @@ impl Worker {
         })
     }
 
-    /// Carries out the commands that wait. True when told to stop.
-    fn handle_commands(&mut self) -> bool {
+    /// Takes the wake-ups and carries out the commands that wait.
+    fn handle_commands(&mut self) {
         let mut bytes = [0; 64];
         // Emptied before the queue is read: a command that comes meanwhile wakes again.
         while (&self.wake).read(&mut bytes).is_ok_and(|n| n > 0) {}
-        loop {
+        self.carry_out_commands();
+    }
+
+    /// Carries out the commands that wait, without a system call.
+    fn carry_out_commands(&mut self) {
+        while !self.stopped {
             match self.commands.try_recv() {
                 Ok(Command::Rekey(pair, answer)) => {
                     // Nobody waiting any more is no trouble, here and below.
@@ -334,8 +343,8 @@ impl Worker {
                     self.snapshot.update(&self.plane, self.io, pending);
                     let _ = answer.try_send(self.snapshot.clone());
                 }
-                Ok(Command::Stop) | Err(mpsc::TryRecvError::Disconnected) => return true,
-                Err(mpsc::TryRecvError::Empty) => return false,
+                Ok(Command::Stop) | Err(mpsc::TryRecvError::Disconnected) => self.stopped = true,
+                Err(mpsc::TryRecvError::Empty) => return,
             }
         }
     }
@@ -539,6 +548,9 @@ impl Worker {
         self.arrived.clear();
         let more = self.outer.receive(&mut self.arrived, &mut self.io)?;
         self.moved += self.arrived.len();
+        // A peer uses new keys as soon as it knows that we have them, and their command was sent before it could know. Packets
+        // that were read before the command is carried out would find no association.
+        self.carry_out_commands();
         let buffer = self.outer.buffer();
         self.plane.inbound(buffer, &mut self.arrived, now);
         let mut sink = TunSink {

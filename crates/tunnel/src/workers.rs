@@ -143,9 +143,16 @@ impl NegotiatedKeying for WorkersHandle {
         let count = NonZeroUsize::new(self.workers.len()).unwrap_or(NonZeroUsize::MIN);
         let installs = Install::for_workers(child, now, count, self.accelerator.as_ref())?;
         let workers = Arc::clone(&self.workers);
+        let switch = child
+            .send_now
+            .then_some(ChildCommand::Switch(child.inbound.spi));
         Ok(PreparedChild::new(move || {
             for (worker, install) in workers.iter().zip(installs) {
-                worker.send(Command::Install(Box::new(install)));
+                worker.send(Command::Install(Box::new(install.until_commanded())));
+            }
+            // A peer answers to what one worker sends, and another one may get the answer.
+            for (worker, switch) in workers.iter().zip(switch.iter().cycle()) {
+                worker.send(Command::Child(switch.clone()));
             }
         }))
     }

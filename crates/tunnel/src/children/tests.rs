@@ -69,9 +69,21 @@ impl Bench {
         number: u32,
         theirs: u32,
         selector: Selector,
-        (replaces, beside): (Option<Spi>, Option<Spi>),
+        related: (Option<Spi>, Option<Spi>),
         send_now: bool,
     ) {
+        let installs = self.prepare(number, theirs, selector, related, send_now);
+        self.put(installs);
+    }
+
+    fn prepare(
+        &self,
+        number: u32,
+        theirs: u32,
+        selector: Selector,
+        (replaces, beside): (Option<Spi>, Option<Spi>),
+        send_now: bool,
+    ) -> Vec<Install> {
         let spi = |value| Spi::new(value).unwrap();
         let parameters = |spi| SaParameters {
             engine: offload::Engine::default(),
@@ -105,7 +117,10 @@ impl Bench {
             tfc_padding: None,
             send_now,
         };
-        let installs = Install::for_workers(&child, self.now, NonZeroUsize::MIN, None).unwrap();
+        Install::for_workers(&child, self.now, NonZeroUsize::MIN, None).unwrap()
+    }
+
+    fn put(&mut self, installs: Vec<Install>) {
         let mut tables = Tables {
             plane: &mut self.plane,
             outer: &mut self.outer,
@@ -180,6 +195,18 @@ fn child_rekey_takes_over_and_the_old_one_drains() {
         .children
         .poll(&mut bench.plane, bench.now + Duration::from_secs(5));
     assert!(!bench.receives(300) && bench.receives(301));
+}
+
+#[test]
+fn child_that_waits_for_a_command_receives_and_does_not_send_until_then() {
+    let mut bench = Bench::new();
+    bench.install(300, true);
+    let installs = bench.prepare(301, 1301, everything(), (None, None), true);
+    bench.put(installs.into_iter().map(Install::until_commanded).collect());
+    assert!(bench.receives(301));
+    assert_eq!(bench.sends(), Some(1300));
+    bench.handle(ChildCommand::Switch(Spi::new(301).unwrap()));
+    assert_eq!(bench.sends(), Some(1301));
 }
 
 #[test]
