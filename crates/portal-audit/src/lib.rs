@@ -10,7 +10,7 @@ use std::sync::Arc;
 use access::{Principal, Role};
 use axum::Router;
 use axum::routing::get;
-use portal::{App, Application, PageError, Shell, TextFile, Tile, Viewer};
+use portal::{App, Application, Outline, PageError, Shell, TextFile, Tile, Viewer};
 
 /// Texts of these pages.
 pub const TEXTS: &[TextFile] = &[
@@ -62,24 +62,31 @@ pub trait Log: Send + Sync + 'static {
     ) -> impl Future<Output = Result<AuditPage, PageError>> + Send;
 }
 
+/// What the shell shows of [`AuditLog`].
+pub const AUDIT_LOG: Outline = Outline {
+    tile: Tile {
+        path: page::PATH,
+        title: "audit-title",
+        about: "audit-about",
+    },
+    is_offered_to: |viewer| viewer.principal().has_role(Role::Auditor),
+    texts: TEXTS,
+};
+
 /// The application with the audit log.
 pub struct AuditLog<L>(pub Arc<L>);
 
 impl<L: Log> Application for AuditLog<L> {
     fn tile(&self) -> Tile {
-        Tile {
-            path: page::PATH,
-            title: "audit-title",
-            about: "audit-about",
-        }
+        AUDIT_LOG.tile
     }
 
     fn is_offered_to(&self, viewer: &Viewer) -> bool {
-        viewer.principal().has_role(Role::Auditor)
+        (AUDIT_LOG.is_offered_to)(viewer)
     }
 
     fn texts(&self) -> &'static [TextFile] {
-        TEXTS
+        AUDIT_LOG.texts
     }
 
     fn router(&self, shell: &Shell) -> Router {

@@ -15,7 +15,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::routing::{get, post};
 use centre_api::{Asked, Camera, Decision, Details, Filter, Overview, Page, Served, Summary};
-use portal::{Answer, App, Application, PageError, Shell, TextFile, Tile, Viewer};
+use portal::{Answer, App, Application, Outline, PageError, Shell, TextFile, Tile, Viewer};
 
 /// Texts of these pages.
 pub const TEXTS: &[TextFile] = &[
@@ -107,24 +107,31 @@ pub trait Evidence: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<Camera>, PageError>> + Send;
 }
 
+/// What the shell shows of [`Violations`].
+pub const VIOLATIONS: Outline = Outline {
+    tile: Tile {
+        path: list::PATH,
+        title: "violations-title",
+        about: "violations-about",
+    },
+    is_offered_to: |_| true,
+    texts: TEXTS,
+};
+
 /// The application with violations.
 pub struct Violations<E>(pub Arc<E>);
 
 impl<E: Evidence> Application for Violations<E> {
     fn tile(&self) -> Tile {
-        Tile {
-            path: list::PATH,
-            title: "violations-title",
-            about: "violations-about",
-        }
+        VIOLATIONS.tile
     }
 
-    fn is_offered_to(&self, _: &Viewer) -> bool {
-        true
+    fn is_offered_to(&self, viewer: &Viewer) -> bool {
+        (VIOLATIONS.is_offered_to)(viewer)
     }
 
     fn texts(&self) -> &'static [TextFile] {
-        TEXTS
+        VIOLATIONS.texts
     }
 
     fn router(&self, shell: &Shell) -> Router {
@@ -149,24 +156,31 @@ impl<E: Evidence> Application for Violations<E> {
     }
 }
 
+/// What the shell shows of [`Cameras`].
+pub const CAMERAS: Outline = Outline {
+    tile: Tile {
+        path: cameras::PATH,
+        title: "cameras-title",
+        about: "cameras-about",
+    },
+    is_offered_to: |_| true,
+    texts: TEXTS,
+};
+
 /// The application with cameras.
 pub struct Cameras<E>(pub Arc<E>);
 
 impl<E: Evidence> Application for Cameras<E> {
     fn tile(&self) -> Tile {
-        Tile {
-            path: cameras::PATH,
-            title: "cameras-title",
-            about: "cameras-about",
-        }
+        CAMERAS.tile
     }
 
-    fn is_offered_to(&self, _: &Viewer) -> bool {
-        true
+    fn is_offered_to(&self, viewer: &Viewer) -> bool {
+        (CAMERAS.is_offered_to)(viewer)
     }
 
     fn texts(&self) -> &'static [TextFile] {
-        TEXTS
+        CAMERAS.texts
     }
 
     fn router(&self, shell: &Shell) -> Router {

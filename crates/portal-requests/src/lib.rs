@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use access::{Principal, Role};
 use axum::Router;
-use portal::{App, Application, Login, PageError, Shell, TextFile, Tile, Viewer};
+use portal::{App, Application, Login, Outline, PageError, Shell, TextFile, Tile, Viewer};
 
 pub use types::{
     CertificateRequestForm, CertificateRow, ChangedValue, OwnCertificates, OwnStep,
@@ -139,27 +139,36 @@ pub trait Applicant: Send + Sync {
     fn certificate(&self, id: &str) -> impl Future<Output = Result<String, PageError>> + Send;
 }
 
+/// What the shell shows of [`CertificateRequests`].
+pub const REQUESTS: Outline = Outline {
+    tile: Tile {
+        path: desk::PATH,
+        title: "requests-title",
+        about: "requests-about",
+    },
+    is_offered_to: |viewer| {
+        let principal = viewer.principal();
+        let handles =
+            principal.has_role(Role::Registrar) || principal.has_role(Role::Administrator);
+        viewer.login() == Login::Certificate && handles
+    },
+    texts: TEXTS,
+};
+
 /// The application with everybody's requests, for registration officers.
 pub struct CertificateRequests<D>(pub Arc<D>);
 
 impl<D: Desk> Application for CertificateRequests<D> {
     fn tile(&self) -> Tile {
-        Tile {
-            path: desk::PATH,
-            title: "requests-title",
-            about: "requests-about",
-        }
+        REQUESTS.tile
     }
 
     fn is_offered_to(&self, viewer: &Viewer) -> bool {
-        let principal = viewer.principal();
-        let handles =
-            principal.has_role(Role::Registrar) || principal.has_role(Role::Administrator);
-        viewer.login() == Login::Certificate && handles
+        (REQUESTS.is_offered_to)(viewer)
     }
 
     fn texts(&self) -> &'static [TextFile] {
-        TEXTS
+        REQUESTS.texts
     }
 
     fn router(&self, shell: &Shell) -> Router {
@@ -167,24 +176,31 @@ impl<D: Desk> Application for CertificateRequests<D> {
     }
 }
 
+/// What the shell shows of [`MyCertificates`].
+pub const MINE: Outline = Outline {
+    tile: Tile {
+        path: mine::PATH,
+        title: "mine-title",
+        about: "mine-about",
+    },
+    is_offered_to: |_| true,
+    texts: TEXTS,
+};
+
 /// The application with a person's own certificates.
 pub struct MyCertificates<D>(pub Arc<D>);
 
 impl<D: Desk> Application for MyCertificates<D> {
     fn tile(&self) -> Tile {
-        Tile {
-            path: mine::PATH,
-            title: "mine-title",
-            about: "mine-about",
-        }
+        MINE.tile
     }
 
-    fn is_offered_to(&self, _: &Viewer) -> bool {
-        true
+    fn is_offered_to(&self, viewer: &Viewer) -> bool {
+        (MINE.is_offered_to)(viewer)
     }
 
     fn texts(&self) -> &'static [TextFile] {
-        TEXTS
+        MINE.texts
     }
 
     fn router(&self, shell: &Shell) -> Router {

@@ -19,6 +19,37 @@ pub struct Tile {
     pub about: &'static str,
 }
 
+/// What the shell shows of an application, wherever its pages are made.
+#[derive(Clone, Copy)]
+pub struct Outline {
+    pub tile: Tile,
+    /// Whether a person sees the tile.
+    pub is_offered_to: fn(&Viewer) -> bool,
+    /// Texts of tile and pages, a file for each language.
+    pub texts: &'static [TextFile],
+}
+
+/// An application whose pages are made elsewhere: its place in the menu alone.
+pub struct Linked(pub Outline);
+
+impl Application for Linked {
+    fn tile(&self) -> Tile {
+        self.0.tile
+    }
+
+    fn is_offered_to(&self, viewer: &Viewer) -> bool {
+        (self.0.is_offered_to)(viewer)
+    }
+
+    fn router(&self, _shell: &Shell) -> Router {
+        Router::new()
+    }
+
+    fn texts(&self) -> &'static [TextFile] {
+        self.0.texts
+    }
+}
+
 /// Something that people open: pages below one address, with a tile.
 ///
 /// An application decides about each request itself, by what it asks of the services behind it. The tile shows; it grants
