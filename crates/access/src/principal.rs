@@ -71,7 +71,7 @@ impl FromStr for Role {
 }
 
 /// The directory's entry of a person.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PersonRecord {
     pub uid: String,
     pub name: String,

@@ -3,8 +3,9 @@
 use std::io;
 use std::time::Duration;
 
-use http::header::HOST;
-use http::{Method, Request, StatusCode};
+use http::header::{CONTENT_TYPE, HOST};
+use http::request::Builder;
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1::{self, SendRequest};
@@ -25,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub enum PeerError {
     #[error("cannot connect to {address}")]
     Connect { address: String, source: io::Error },
-    #[error("{0} does not answer within 30 seconds")]
+    #[error("{0} does not answer in time")]
     Slow(String),
     #[error("TLS")]
     Tls(#[from] rustls::Error),
@@ -89,23 +90,54 @@ impl Connection {
         body: Vec<u8>,
         longest: usize,
     ) -> Result<Answer, PeerError> {
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header(HOST, &self.address)
-            .body(Full::new(Bytes::from(body)))?;
+        let request = Request::builder().method(method).uri(path);
+        self.send(request, body, longest).await
+    }
+
+    /// Passes a request on and gives the whole answer with its headers, of at most `longest` bytes.
+    ///
+    /// # Errors
+    /// As [`Self::request`].
+    pub async fn pass_on(
+        &mut self,
+        request: Request<Vec<u8>>,
+        longest: usize,
+    ) -> Result<Response<Bytes>, PeerError> {
+        let request = request.map(|body| Full::new(Bytes::from(body)));
         let exchange = async {
             self.sender.ready().await?;
-            let answer = self.sender.send_request(request).await?;
-            let status = answer.status();
-            let body = Limited::new(answer.into_body(), longest).collect().await;
+            let (head, body) = self.sender.send_request(request).await?.into_parts();
+            let body = Limited::new(body, longest).collect().await;
             let body = body.map_err(|error| PeerError::Answer(error.to_string()))?;
-            Ok(Answer {
-                status,
-                body: body.to_bytes(),
-            })
+            Ok(Response::from_parts(head, body.to_bytes()))
         };
         let slow = |_| PeerError::Slow(self.address.clone());
         timeout(PATIENCE, exchange).await.map_err(slow)?
+    }
+
+    /// Posts JSON, with the same bounds and errors.
+    pub(crate) async fn post_json(
+        &mut self,
+        path: &str,
+        body: Vec<u8>,
+        longest: usize,
+    ) -> Result<Answer, PeerError> {
+        let request = Request::builder().method(Method::POST).uri(path);
+        let request = request.header(CONTENT_TYPE, "application/json");
+        self.send(request, body, longest).await
+    }
+
+    async fn send(
+        &mut self,
+        request: Builder,
+        body: Vec<u8>,
+        longest: usize,
+    ) -> Result<Answer, PeerError> {
+        let request = request.header(HOST, &self.address).body(body)?;
+        let answer = self.pass_on(request, longest).await?;
+        Ok(Answer {
+            status: answer.status(),
+            body: answer.into_body(),
+        })
     }
 }

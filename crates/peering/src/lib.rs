@@ -7,6 +7,7 @@
 
 mod connection;
 mod identity;
+mod peer;
 #[cfg(test)]
 mod tests;
 mod verifier;
@@ -21,6 +22,7 @@ use rustls::{ClientConfig, ServerConfig, client, server, version};
 
 pub use connection::{Answer, Connection, PeerError};
 pub use identity::{PeerId, PeerIdError};
+pub use peer::Peer;
 use verifier::Pinned;
 
 /// This host's key towards its peers; clones are the same key.
