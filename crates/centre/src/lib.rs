@@ -57,7 +57,7 @@ pub use intake::scan::ScannerAddress;
 pub use intake::{DiskRoom, Intake, Limits, Quota, UploadError};
 pub use keys::{Keys, Signer};
 pub use metrics::Metrics;
-pub use problem::Problem;
+pub use problem::{Problem, disk_full};
 pub use quarantine::{
     Confirmed, DESTRUCTION_DELAY, Disposal, Proposal, QuarantineDesk, Replaced, Step, Waiting,
 };

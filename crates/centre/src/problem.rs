@@ -99,7 +99,8 @@ pub(crate) fn tell_disk_full(error: &(dyn std::error::Error + 'static)) {
 }
 
 /// Whether any cause of `error` is a full disk, seen by us or by SQLite.
-pub(crate) fn disk_full(error: &(dyn std::error::Error + 'static)) -> bool {
+#[must_use]
+pub fn disk_full(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(e) = cause {
         if let Some(io) = e.downcast_ref::<std::io::Error>()

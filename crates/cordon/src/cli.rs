@@ -10,13 +10,14 @@ pub(crate) mod quarantine;
 mod reference;
 mod registry;
 mod request;
+mod run;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
 pub(crate) use audit::{AcceptLoss, Audit, AuditVerify};
-pub(crate) use audit_host::{AlarmArgs, CloseAlarm, Peer, PeerShow, Run};
+pub(crate) use audit_host::{AlarmArgs, CloseAlarm, Peer, PeerShow};
 pub(crate) use authorities::{
     Authorities, Ceremony, CeremonyRun, InstallAuthorities, NewAuthority, RequestAuthorities,
 };
@@ -26,6 +27,7 @@ pub(crate) use directory::Directory;
 pub(crate) use pki::{Pki, PkiAudit, PkiProfile, Revoke};
 pub(crate) use registry::{HolderArgs, HolderName, Invited, ProfileName, Registry, Replace};
 pub(crate) use request::{Asking, NewAct, RequestCommand, Seen};
+pub(crate) use run::{RoleName, Run};
 pub(crate) use tunnel_tools::Vpn;
 
 /// Secure communications for police systems: cameras, evidence, people, proofs.
@@ -57,7 +59,9 @@ pub(crate) enum Command {
     )]
     Up(Up),
     /// Run some roles, on a host of their own.
-    #[command(after_help = "Example:\n  cordon run audit --config /etc/cordon-audit.toml")]
+    #[command(
+        after_help = "Examples:\n  cordon run audit --config /etc/cordon-audit.toml\n  cordon run registry directory --data /var/lib/cordon --config /etc/cordon.toml\n  cordon run centre portal --data /var/lib/cordon --config /etc/cordon.toml"
+    )]
     Run(Run),
     /// The key by which other hosts know this one.
     #[command(subcommand)]

@@ -35,7 +35,7 @@ fn run(cli: Cli) -> Outcome {
 async fn dispatch(command: Command, json: bool) -> Outcome {
     match command {
         Command::Up(up) => commands::up::run(&up, json).await,
-        Command::Run(args) => commands::audit_host::run(&args, json).await,
+        Command::Run(args) => commands::run::run(&args, json).await,
         Command::Peer(cli::Peer::Show(args)) => commands::audit_host::show_peer(&args, json),
         Command::Demo(demo) => demo::run(&demo, json).await,
         Command::Camera(command) => cordon_camera::run(command, json).await,

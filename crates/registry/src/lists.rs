@@ -59,7 +59,9 @@ pub struct PublishedList {
 const TAG: usize = 16;
 
 impl PublishedList {
-    fn new(der: Arc<[u8]>) -> Self {
+    /// A list with its tag.
+    #[must_use]
+    pub fn new(der: Arc<[u8]>) -> Self {
         let hash = digest::digest(&digest::SHA256, &der);
         let tag = hash.as_ref().get(..TAG).map(hex::encode);
         Self {

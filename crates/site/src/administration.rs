@@ -3,8 +3,6 @@
 use access::{Principal, Role};
 use audit::Actor;
 use centre::{Confirmed, Disposal, End, QuarantineError};
-use pki::profile::CaKind;
-use registry::HolderState;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
@@ -12,6 +10,7 @@ use time::OffsetDateTime;
 use crate::disabled_people;
 use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::parts::Site;
+use crate::parts::centre_parts::CentreParts;
 
 /// A step with the quarantine.
 #[derive(Serialize, Deserialize)]
@@ -68,8 +67,12 @@ pub enum ReplacementStep {
 }
 
 /// Takes a step with the quarantine; `centre` asks the access rules about the block.
-pub async fn quarantine(site: &Site, order: QuarantineOrder, who: &Principal) -> Outcome<Value> {
-    let desk = site.centre.quarantine();
+pub(crate) async fn quarantine(
+    parts: &CentreParts,
+    order: QuarantineOrder,
+    who: &Principal,
+) -> Outcome<Value> {
+    let desk = parts.centre.quarantine();
     match order {
         QuarantineOrder::List => {
             let blocks = desk.list().await;
@@ -107,7 +110,7 @@ pub async fn quarantine(site: &Site, order: QuarantineOrder, who: &Principal) ->
             )
         }
         QuarantineOrder::Confirm { block } => {
-            check_proposer(site, &block).await?;
+            check_proposer(parts, &block).await?;
             match decided(desk.confirm(who, &block).await, "confirm")? {
                 Confirmed::Released(released) => done(&block, "released", released),
                 Confirmed::Kept(kept) => done(&block, "kept", kept),
@@ -125,21 +128,21 @@ pub async fn quarantine(site: &Site, order: QuarantineOrder, who: &Principal) ->
             )
         }
         QuarantineOrder::Destroy { block } => {
-            check_proposer(site, &block).await?;
+            check_proposer(parts, &block).await?;
             let destroyed = desk.destroy(who, &block, OffsetDateTime::now_utc()).await;
             done(&block, "destroyed", decided(destroyed, "destroy")?)
         }
-        QuarantineOrder::Replace { device, step } => replace(site, &device, step, who).await,
+        QuarantineOrder::Replace { device, step } => replace(parts, &device, step, who).await,
     }
 }
 
 async fn replace(
-    site: &Site,
+    parts: &CentreParts,
     device: &str,
     step: ReplacementStep,
     who: &Principal,
 ) -> Outcome<Value> {
-    let desk = site.centre.quarantine();
+    let desk = parts.centre.quarantine();
     let (what, replaced) = match step {
         ReplacementStep::Propose { reason } => {
             let proposed = desk.propose_replacement(who, device, &reason).await;
@@ -148,7 +151,7 @@ async fn replace(
         }
         ReplacementStep::Confirm => {
             if let Some(uid) = desk.replacement_proposer(device) {
-                check_may_decide(site, &uid).await?;
+                check_may_decide(parts, &uid).await?;
             }
             let confirmed = desk.confirm_replacement(who, device).await;
             ("replaced", Some(decided_of_chain(confirmed)?))
@@ -181,29 +184,32 @@ fn decided_of_chain<T>(outcome: Result<T, QuarantineError>) -> Outcome<T> {
 }
 
 /// Checks that the people behind a proposal could still make it: those who left, lost the role or are suspended do not count.
-async fn check_proposer(site: &Site, block: &str) -> Outcome {
-    let Some(proposal) = site.centre.quarantine().proposal(block) else {
+async fn check_proposer(parts: &CentreParts, block: &str) -> Outcome {
+    let Some(proposal) = parts.centre.quarantine().proposal(block) else {
         return Ok(());
     };
     let steps = [Some(proposal.proposed), proposal.confirmed];
     for uid in steps.into_iter().flatten().map(|step| step.uid) {
-        check_may_decide(site, &uid).await?;
+        check_may_decide(parts, &uid).await?;
     }
     Ok(())
 }
 
-async fn check_may_decide(site: &Site, uid: &str) -> Outcome {
-    let entry = site.directory.get(uid).await;
-    let entry = entry.or_hint("cannot read the directory", "see the log")?;
+async fn check_may_decide(parts: &CentreParts, uid: &str) -> Outcome {
     let may = |record: access::PersonRecord| {
         let roles = [Role::Reviewer, Role::Administrator];
         record.active && roles.iter().any(|role| record.roles.contains(role))
     };
-    let state = site.registry.holder_state(CaKind::Users, uid).await;
-    let state = state.or_hint("cannot read the registry", "see the log")?;
     // Suspended, revoked and retired people are refused at the portal, so their word does not count here either.
-    let is_enrolled = state.is_none_or(|(state, _)| state == HolderState::Enrolled);
-    if is_enrolled && entry.is_some_and(|entry| may(entry.record())) {
+    let record = match parts.admission.record(uid).await {
+        Ok(record) => Some(record),
+        Err(refused) if refused.temporary => {
+            let error = anyhow::anyhow!("{}", refused.message);
+            return Err(Failure::new(error, "try again in a minute; see the log"));
+        }
+        Err(_) => None,
+    };
+    if record.is_some_and(may) {
         return Ok(());
     }
     Err(Failure::new(

@@ -19,6 +19,7 @@
 //! the owner of the data folder can do that, and only the file system could stop them.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use access::{Context, Principal, Resource};
@@ -30,7 +31,7 @@ use event_catalogue::site::CommandRefused;
 use evidence::cms;
 use pki::cert::CertificateChain;
 use pki::key::{Passphrase, PrivateKey};
-use pki::path::Purpose;
+use pki::tls::PeerCertificates;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -41,6 +42,7 @@ use crate::control::{Question, Request};
 use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::giver::Giver;
 use crate::parts::Site;
+use crate::parts::centre_parts::CentreParts;
 use crate::read::{MAX_SMALL_FILE, read_regular};
 use commandline::SiteArgs;
 
@@ -194,15 +196,27 @@ pub struct Caller<'a> {
     pub offline: bool,
 }
 
-/// Finds the giver of a request and asks the access rules; a refusal is an event.
+/// Finds the giver of a request to a whole site, as [`admit_to`] does.
 ///
 /// # Errors
 /// A refusal, or a person who cannot be found.
 pub async fn admit(site: &Site, request: &Request, caller: Caller<'_>) -> Outcome<Giver> {
+    admit_to(&site.centre_parts(), request, caller).await
+}
+
+/// Finds the giver of a request and asks the access rules; a refusal is an event.
+///
+/// # Errors
+/// A refusal, or a person who cannot be found.
+pub(crate) async fn admit_to(
+    parts: &CentreParts,
+    request: &Request,
+    caller: Caller<'_>,
+) -> Outcome<Giver> {
     let now = OffsetDateTime::now_utc();
     let giver = match caller.proof {
         None => at_console(&caller),
-        Some((challenge, signed)) => match person(site, challenge, signed, now).await {
+        Some((challenge, signed)) => match person(parts, challenge, signed).await {
             Ok((principal, certificate)) => Giver {
                 actor: actor(&principal, &caller),
                 principal: principal.at_console(unix_user(&caller)),
@@ -210,7 +224,7 @@ pub async fn admit(site: &Site, request: &Request, caller: Caller<'_>) -> Outcom
             },
             Err(failure) => {
                 let event = refusal(now, caller.unix.clone(), request, None);
-                record(site, event.with_reason(failure.message())).await;
+                record(parts, event.with_reason(failure.message())).await;
                 return Err(Failure::new(
                     anyhow::anyhow!(failure.message()),
                     "use a certificate of this site that is valid, of a person in the directory",
@@ -222,10 +236,10 @@ pub async fn admit(site: &Site, request: &Request, caller: Caller<'_>) -> Outcom
         return Ok(giver);
     };
     let context = Context {
-        persons_only: site.config.administration.require == Require::Certificate,
+        persons_only: parts.config.administration.require == Require::Certificate,
     };
     let decide = |who: &Principal| {
-        let decision = site
+        let decision = parts
             .access
             .decide(who, action, &Resource::system(), &context);
         Some(decision).filter(|decision| !decision.allowed)
@@ -242,7 +256,7 @@ pub async fn admit(site: &Site, request: &Request, caller: Caller<'_>) -> Outcom
     let event = refusal(now, giver.actor.clone(), request, asked)
         .with_reason(&reasons)
         .with_policies(decision.determining);
-    record(site, event).await;
+    record(parts, event).await;
     let who = giver.person().map(|(person, _)| person.uid().to_owned());
     let who = who.unwrap_or_else(|| "a command without a person".to_owned());
     Err(Failure::new(
@@ -256,9 +270,9 @@ fn refusal(now: OffsetDateTime, who: Actor, request: &Request, asked: Option<Str
     CommandRefused { command, asked }.into_event(now, who, "site/control")
 }
 
-async fn record(site: &Site, event: Event) {
-    let log = site.portal_audit.clone();
-    let recorded = site.audit_pool.run(move || log.record(event)).await;
+async fn record(parts: &CentreParts, event: Event) {
+    let log = parts.portal_audit.clone();
+    let recorded = parts.audit_pool.run(move || log.record(event)).await;
     if !matches!(recorded, Ok(Ok(_))) {
         tracing::error!("a refused command could not be recorded");
     }
@@ -280,30 +294,17 @@ fn at_console(caller: &Caller<'_>) -> Giver {
 
 /// The person who signed, by the same path, database and directory as at the portal.
 async fn person(
-    site: &Site,
+    parts: &CentreParts,
     challenge: &Challenge,
     signed: &Signed,
-    now: OffsetDateTime,
 ) -> Outcome<(Principal, Vec<u8>)> {
-    const HINT: &str = "use another certificate";
     let chain = challenge.signer(signed)?;
-    let admitted = site
-        .registry
-        .admit(chain.ders(), Purpose::ClientUser, now)
-        .await;
-    let admitted = admitted.or_hint("the person's certificate is refused", HINT)?;
-    let identity = admitted.identity();
-    let uid = identity.uid.clone().unwrap_or_default();
-    let entry = site.directory.get(&uid).await;
-    let entry = entry.or_hint("cannot read the directory", "see the log")?;
-    let entry = entry.ok_or_else(|| {
-        Failure::new(
-            anyhow::anyhow!("nobody in the directory has the user id {uid}"),
-            HINT,
-        )
+    let peer = PeerCertificates(Arc::new(chain.ders().to_vec()));
+    let principal = parts.admission.person(&peer, None).await;
+    let principal = principal.map_err(|refused| {
+        let error = anyhow::anyhow!("the person is refused: {}", refused.message);
+        Failure::new(error, "use another certificate")
     })?;
-    let principal = Principal::by_certificate(identity, &entry.record());
-    let principal = principal.or_hint("the person is refused", HINT)?;
     let leaf = chain.ders().first().map(|der| der.to_vec());
     Ok((principal, leaf.unwrap_or_default()))
 }

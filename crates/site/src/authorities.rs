@@ -164,7 +164,7 @@ pub async fn drop(site: &Site, name: &str, who: Actor, now: OffsetDateTime) -> O
     let dropped = site.registry.drop_authority(id, who, now).await;
     dropped.or_hint("not dropped", HINT)?;
     // No client asks about what it issued: its signer of OCSP responses ends with it.
-    site.credentials.renew(&site.registry, now).await?;
+    site.credentials.renew(Some(&site.registry), now).await?;
     Ok(json!({ "dropped": id.to_string() }))
 }
 
@@ -175,7 +175,7 @@ async fn take_up(site: &Site, now: OffsetDateTime) -> Outcome<Vec<AuthorityId>> 
     let new = site.registry.take_authorities(secret, now).await;
     let new = new.or_hint("the certificates are there, but not taken up", HINT)?;
     // The signer of OCSP responses for a new generation is ready before the first request.
-    site.credentials.renew(&site.registry, now).await?;
+    site.credentials.renew(Some(&site.registry), now).await?;
     site.credentials.announce_renewal();
     Ok(new)
 }

@@ -1,5 +1,6 @@
 //! `cordon.toml`: every setting has a default, every mistake is named with its line.
 
+mod hosts;
 mod keys;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use accelerator::AcceleratorConfig;
 use notices::Mail;
 use serde::{Deserialize, Serialize};
 
+pub use self::hosts::{Host, Hosts, RegistryHost};
 pub use self::keys::Keys;
 use crate::audit_host::shipping::AuditHostPeer;
 use crate::failure::{Failure, OrHint as _, Outcome};
@@ -43,6 +45,12 @@ pub struct Config {
     /// The host that mirrors the audit log; none unless given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub audit_host: Option<AuditHostPeer>,
+    /// Other hosts of the site that may ask this one's registry and directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<Hosts>,
+    /// The host with registry and directory, where this one has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub registry_host: Option<RegistryHost>,
     /// Crypto device; none unless given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accelerator: Option<AcceleratorConfig>,
@@ -420,6 +428,9 @@ impl Config {
         }
         if let Some(problem) = self.mail.problem() {
             return Some(problem);
+        }
+        if let Some(mistake) = self.hosts.as_ref().and_then(Hosts::mistake) {
+            return Some(mistake);
         }
         if self.intake.max_block_bytes == 0 || self.intake.max_open_uploads == 0 {
             return Some((

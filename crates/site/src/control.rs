@@ -25,18 +25,21 @@ use zeroize::Zeroizing;
 use crate::administrator::{self, Caller, Challenge, Hello, Person, Signed};
 use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::giver::Giver;
+use crate::issuing::Announced;
 use crate::orders::Holder;
 use crate::owner::AsOwner;
 use crate::parts::Site;
+use crate::parts::centre_parts::CentreParts;
 use crate::registration::{self, direct, profiles};
-use crate::silence::Silence;
-use crate::{administration, authorities};
+use crate::{administration, authorities, authority_texts, issuing, roles};
 use commandline::SiteArgs;
 
+mod centre;
 mod issue_user;
 mod journal;
 mod request;
 
+use centre::Carried;
 pub use issue_user::rfc3339;
 use issue_user::{hint, issue_user};
 
@@ -138,9 +141,9 @@ async fn over_socket(
     }
 }
 
-/// Opens the control socket: before the site says that it runs, as commands may follow at once.
-pub fn listen(site: &Site) -> Outcome<UnixListener> {
-    let path = Site::control_socket(&site.data);
+/// Opens the control socket: before the host says that it runs, as commands may follow at once.
+pub(crate) fn listen(data: &Path) -> Outcome<UnixListener> {
+    let path = Site::control_socket(data);
     // The audit log's lock has shown that no other site runs here: a socket is a leftover.
     let _ = std::fs::remove_file(&path);
     UnixListener::bind(&path).or_hint(
@@ -150,7 +153,11 @@ pub fn listen(site: &Site) -> Outcome<UnixListener> {
 }
 
 /// Answers requests on the control socket until `stop`.
-pub async fn serve(site: Site, listener: UnixListener, stop: CancellationToken) -> Outcome {
+pub(crate) async fn serve(
+    office: Office,
+    listener: UnixListener,
+    stop: CancellationToken,
+) -> Outcome {
     let places = Arc::new(Semaphore::new(AT_ONCE));
     loop {
         let next = async {
@@ -169,19 +176,19 @@ pub async fn serve(site: Site, listener: UnixListener, stop: CancellationToken) 
                 continue;
             }
         };
-        let site = site.clone();
+        let office = office.clone();
         tokio::spawn(async move {
             let _place = place;
-            if let Err(error) = answer(&site, stream).await {
+            if let Err(error) = answer(&office, stream).await {
                 tracing::warn!(%error, "a control request broke off");
             }
         });
     }
-    let _ = std::fs::remove_file(Site::control_socket(&site.data));
+    let _ = std::fs::remove_file(Site::control_socket(&office.parts().data));
     Ok(())
 }
 
-async fn answer(site: &Site, stream: UnixStream) -> std::io::Result<()> {
+async fn answer(office: &Office, stream: UnixStream) -> std::io::Result<()> {
     // Before anything is read: an order of an unknown user is not carried out.
     let unix = crate::console::peer(&stream.peer_cred()?);
     let (read, mut write) = stream.into_split();
@@ -199,7 +206,7 @@ async fn answer(site: &Site, stream: UnixStream) -> std::io::Result<()> {
         timeout(administrator::PATIENCE, read.read_until(b'\n', &mut line)).await??;
         challenge = Some(new);
     }
-    let outcome = carry_out(site, &line, unix, challenge).await;
+    let outcome = carry_out(office, &line, unix, challenge).await;
     let answer = match outcome {
         Ok(value) => Answer::Done(value),
         Err(failure) => Answer::Failed {
@@ -215,7 +222,7 @@ async fn answer(site: &Site, stream: UnixStream) -> std::io::Result<()> {
 }
 
 async fn carry_out(
-    site: &Site,
+    office: &Office,
     line: &[u8],
     unix: Actor,
     challenge: Option<Challenge>,
@@ -234,12 +241,58 @@ async fn carry_out(
         proof: challenge.as_ref().zip(signed.as_ref()),
         offline: false,
     };
-    let who = administrator::admit(site, &request, caller).await?;
-    execute(site, request, &who).await
+    let who = administrator::admit_to(&office.parts(), &request, caller).await?;
+    office.execute(request, &who).await
+}
+
+/// Who carries orders out on this host.
+#[derive(Clone)]
+pub(crate) enum Office {
+    /// A whole site.
+    Whole(Box<Site>),
+    /// Centre and portal.
+    Centre(Box<CentreParts>, issuing::Remote),
+}
+
+impl Office {
+    fn parts(&self) -> CentreParts {
+        match self {
+            Self::Whole(site) => site.centre_parts(),
+            Self::Centre(parts, _) => (**parts).clone(),
+        }
+    }
+
+    async fn execute(&self, request: Request, giver: &Giver) -> Outcome<Value> {
+        match self {
+            Self::Whole(site) => execute(site, request, giver).await,
+            Self::Centre(parts, issuing) => {
+                let now = OffsetDateTime::now_utc();
+                if let Request::Status = request {
+                    centre::look_for_silence(parts, now).await?;
+                    let mut health = issuing.health();
+                    health.extend(roles::centre::health(&parts.centre, &parts.disk(), now).await);
+                    return Ok(centre::status(&health, &Value::Null));
+                }
+                match centre::execute(parts, request, giver).await? {
+                    Carried::Out(value) => Ok(value),
+                    Carried::Not(_) => {
+                        let host = parts.config.registry_host.as_ref();
+                        let host = host.map_or("another host", |host| host.address.as_str());
+                        let error = anyhow::anyhow!("the registry of this site is on {host}");
+                        Err(Failure::new(error, "give this command there"))
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// Carries a request of `who` out on an open site.
 pub async fn execute(site: &Site, request: Request, giver: &Giver) -> Outcome<Value> {
+    let request = match centre::execute(&site.centre_parts(), request, giver).await? {
+        Carried::Out(value) => return Ok(value),
+        Carried::Not(request) => *request,
+    };
     let (now, who) = (OffsetDateTime::now_utc(), &giver.actor);
     match request {
         Request::IssueUser {
@@ -292,15 +345,7 @@ pub async fn execute(site: &Site, request: Request, giver: &Giver) -> Outcome<Va
         }
         Request::Disable { uid } => administration::set_active(site, &uid, false, who, now).await,
         Request::Enable { uid } => administration::set_active(site, &uid, true, who, now).await,
-        Request::Export { id, out } => {
-            crate::export::into_folder(site, &giver.principal, &id, &out).await
-        }
-        Request::Trust => {
-            let trust = crate::export::trust_file(site)?;
-            serde_json::to_value(trust).or_hint("cannot write the trust file", "report this")
-        }
         Request::Openvpn(request) => crate::openvpn::issue(site, request, who.clone(), now).await,
-        Request::Journal { first, events } => journal::record(site, first, events).await,
         Request::RenewAuthorities { root_passphrase } => {
             authorities::renew(site, root_passphrase, who.clone(), now).await
         }
@@ -320,31 +365,22 @@ pub async fn execute(site: &Site, request: Request, giver: &Giver) -> Outcome<Va
             authorities::install(site, order, who.clone(), now).await
         }
         Request::Registration(order) => registration::carry_out(site, order, giver, now).await,
-        Request::Quarantine(order) => {
-            administration::quarantine(site, order, &giver.principal).await
-        }
         Request::RefusedDevices => crate::openvpn::refused_devices(site).await,
         Request::Standings { serials } => crate::openvpn::standings(site, &serials).await,
         Request::Status => {
-            let silence = Silence {
-                centre: site.centre.clone(),
-                registry: site.registry.clone(),
-                hours: site.config.intake.journal_silence_hours,
-            };
-            silence.look(now).await?;
-            let health = crate::roles::health(site, now).await;
-            Ok(json!({
-                "problems": health.problems,
-                "warnings": health.warnings,
-                "accelerator": site.accelerator.status(),
-            }))
+            centre::look_for_silence(&site.centre_parts(), now).await?;
+            let health = roles::health(site, now).await;
+            Ok(centre::status(&health, &json!(site.accelerator.status())))
         }
-        Request::Crls => Ok(json!({
-            // Before the lists: if one changes between the two, the mark is that of the older ones.
-            "lists_mark": site.trust.crls_mark(),
-            "crl_pem": site.trust.crls_pem().concat(),
-            "root_pem": site.trust.root_pem()?,
-        })),
+        // About evidence.
+        Request::Export { .. }
+        | Request::Trust
+        | Request::Journal { .. }
+        | Request::Quarantine(_)
+        | Request::Crls => Err(Failure::new(
+            anyhow::anyhow!("this host has no centre"),
+            "give this command on the centre's host",
+        )),
     }
 }
 
@@ -463,7 +499,21 @@ async fn code(
             &pki::cert::to_der(site.registry.root()).or_hint("root", "report this")?,
         ),
         "root_pem": site.trust.root_pem()?,
-        "authorities_pem": site.trust.authorities_pem()?,
-        "recipients_pem": site.credentials.recipients_pem(&site.registry, now)?,
+        "authorities_pem": authority_texts::authorities_pem(&site.registry)?,
+        "recipients_pem": recipients_pem(site, now)?,
     }))
+}
+
+/// The certificates to seal to: those of the centre's host, where the site has one.
+fn recipients_pem(site: &Site, now: OffsetDateTime) -> Outcome<String> {
+    if site.config.hosts.is_none() {
+        return site.credentials.recipients_pem(now);
+    }
+    Announced::new(&site.data).pem()?.ok_or_else(|| {
+        let error = anyhow::anyhow!("the centre's host has not said what cameras seal to");
+        Failure::new(
+            error,
+            "start `cordon run centre portal` there, and try again",
+        )
+    })
 }

@@ -13,13 +13,13 @@ use evidence::cms::RecipientKey;
 use offload_policy::Policy;
 use pki::cert::{Certificate, CertificateChain};
 use pki::key::{KeyAlgorithm, Passphrase, PrivateKey};
-use pki::profile::CaKind;
 use pki::tls::ServerIdentity;
 use registry::{AuthorityId, AuthorityRecord, Registry};
 use time::OffsetDateTime;
 use tokio::sync::watch;
 
 use crate::failure::{OrHint as _, Outcome};
+use crate::issuing::Issuing;
 use crate::keys::{KeyFolder, KeyPair, is_due, ocsp_name, validity};
 
 const HINT: &str = "check the folder keys";
@@ -40,6 +40,34 @@ struct Held {
     sealing: Vec<Certificate>,
 }
 
+/// Certificates of those who sign for the registry.
+#[derive(Default)]
+struct Signing {
+    ocsp: BTreeMap<AuthorityId, Certificate>,
+    cmp: Option<Certificate>,
+    scep: Option<Certificate>,
+}
+
+impl Signing {
+    /// Reads or makes their keys, and hands them to the registry.
+    async fn open(registry: &Registry, keys: &KeyFolder<'_>) -> Outcome<Self> {
+        let mut ocsp = BTreeMap::new();
+        for id in signing(registry, keys.now) {
+            let pair = keys.ocsp(registry, id).await?;
+            ocsp.insert(id, sign_ocsp(registry, id, pair)?);
+        }
+        let cmp = match registry.speaks_cmp() {
+            true => Some(sign_cmp(registry, keys.cmp().await?)),
+            false => None,
+        };
+        let scep = match registry.speaks_scep() {
+            true => Some(serve_scep(registry, keys.scep().await?)),
+            false => None,
+        };
+        Ok(Self { ocsp, cmp, scep })
+    }
+}
+
 /// The site's own keys and certificates.
 pub struct Credentials {
     folder: PathBuf,
@@ -49,27 +77,43 @@ pub struct Credentials {
     names: Vec<String>,
     /// Engines for signatures of the server and under receipts.
     engines: Arc<Policy>,
+    issuing: Arc<dyn Issuing>,
     server: Arc<ServerIdentity>,
     centre: Keys,
     held: RwLock<Held>,
     renewals: watch::Sender<()>,
 }
 
+/// Where the keys are, and of which kind new ones are.
+pub(crate) struct Settings {
+    pub(crate) folder: PathBuf,
+    pub(crate) secret: Passphrase,
+    pub(crate) algorithm: KeyAlgorithm,
+    /// Names and addresses of the servers.
+    pub(crate) names: Vec<String>,
+    /// Engines for signatures of the server and under receipts.
+    pub(crate) engines: Arc<Policy>,
+}
+
 impl Credentials {
-    /// Reads or makes them.
-    pub async fn open(
-        folder: PathBuf,
-        secret: Passphrase,
-        algorithm: KeyAlgorithm,
-        names: Vec<String>,
-        engines: Arc<Policy>,
-        registry: &Registry,
+    /// Reads or makes them. For `registry`, if this host has it, there are signers of OCSP, CMP and SCEP as well.
+    pub(crate) async fn open(
+        settings: Settings,
+        issuing: Arc<dyn Issuing>,
+        registry: Option<&Registry>,
         now: OffsetDateTime,
     ) -> Outcome<Self> {
+        let Settings {
+            folder,
+            secret,
+            algorithm,
+            names,
+            engines,
+        } = settings;
         let keys = KeyFolder {
             folder: folder.clone(),
             passphrase: &secret,
-            registry,
+            issuing: &*issuing,
             algorithm,
             now,
         };
@@ -77,17 +121,9 @@ impl Credentials {
         let receipts = keys.receipts().await?;
         let bundle = keys.trust_bundle().await?;
         let sealing = keys.sealing().await?;
-        let mut ocsp = BTreeMap::new();
-        for id in signing(registry, now) {
-            ocsp.insert(id, sign_ocsp(registry, id, keys.ocsp(id).await?)?);
-        }
-        let cmp = match registry.speaks_cmp() {
-            true => Some(sign_cmp(registry, keys.cmp().await?)),
-            false => None,
-        };
-        let scep = match registry.speaks_scep() {
-            true => Some(serve_scep(registry, keys.scep().await?)),
-            false => None,
+        let Signing { ocsp, cmp, scep } = match registry {
+            Some(registry) => Signing::open(registry, &keys).await?,
+            None => Signing::default(),
         };
         let server_key = with_engines(&server.key, &engines)?;
         let identity = ServerIdentity::new(&server.chain, &server_key).or_hint(
@@ -112,39 +148,39 @@ impl Credentials {
             server: identity,
             centre: Keys::with_engines(sealing, signer(receipts, &engines)?, Arc::clone(&engines)),
             engines,
+            issuing,
             held: RwLock::new(held),
             renewals: watch::Sender::new(()),
         };
-        credentials.staple(registry, now).await;
+        credentials.staple(now).await;
         Ok(credentials)
     }
 
     /// Has the listeners hand out the OCSP response about their certificate that is good now.
-    pub async fn staple(&self, registry: &Registry, now: OffsetDateTime) {
+    pub async fn staple(&self, now: OffsetDateTime) {
         let server = self.read(|held| held.server.leaf().clone());
         if validity(&server).1 < now {
             return;
         }
-        let response = registry.ocsp_staple(&server, now).await;
+        let response = self.issuing.ocsp_response(&server, now).await;
         let Some(response) = response else {
             tracing::error!("there is no OCSP response about the server's certificate");
             return;
         };
         let known = self.read(|held| held.staple.clone());
-        if known.is_none_or(|known| known != response.der) {
-            self.server.staple(response.der.to_vec());
-            self.write(|held| held.staple = Some(response.der));
+        if known.is_none_or(|known| known != response) {
+            self.server.staple(response.to_vec());
+            self.write(|held| held.staple = Some(response));
         }
     }
 
     /// What is to be known of the certificates that cameras see: the server's, and that of receipts.
-    pub async fn ocsp_responses(&self, registry: &Registry, now: OffsetDateTime) -> Vec<Arc<[u8]>> {
+    pub async fn ocsp_responses(&self, now: OffsetDateTime) -> Vec<Arc<[u8]>> {
         let (server, receipts) =
             self.read(|held| (held.server.leaf().clone(), held.receipts.leaf().clone()));
         let mut responses = Vec::new();
         for certificate in [server, receipts] {
-            let response = registry.ocsp_staple(&certificate, now);
-            responses.extend(response.await.map(|response| response.der));
+            responses.extend(self.issuing.ocsp_response(&certificate, now).await);
         }
         responses
     }
@@ -182,10 +218,9 @@ impl Credentials {
 
     /// The certificates to seal to: the newest, and the one before while that is valid, for cameras
     /// whose clocks are behind.
-    pub fn recipients(&self, registry: &Registry, now: OffsetDateTime) -> Vec<Certificate> {
-        let status = registry.status();
+    pub fn recipients(&self, now: OffsetDateTime) -> Vec<Certificate> {
         let usable = |certificate: &&Certificate| {
-            validity(certificate).1 > now && status.is_revoked(certificate, now).is_none()
+            validity(certificate).1 > now && !self.issuing.is_revoked(certificate, now)
         };
         self.read(|held| {
             let (newest, former) = match held.sealing.split_first() {
@@ -198,8 +233,8 @@ impl Credentials {
     }
 
     /// The same in PEM, newest first.
-    pub fn recipients_pem(&self, registry: &Registry, now: OffsetDateTime) -> Outcome<String> {
-        self.recipients(registry, now)
+    pub fn recipients_pem(&self, now: OffsetDateTime) -> Outcome<String> {
+        self.recipients(now)
             .iter()
             .map(pki::cert::to_pem)
             .collect::<Result<String, _>>()
@@ -226,78 +261,105 @@ impl Credentials {
     }
 
     /// Replaces what is due; gives the names of what was replaced. What was replaced before a failure
-    /// is in use.
-    pub async fn renew(&self, registry: &Registry, now: OffsetDateTime) -> Outcome<Vec<String>> {
-        let signing = signing(registry, now);
-        let present = self.read(|held| held.ocsp.clone());
-        // A generation that came since has none yet, and one that is over needs none any more.
-        let new = signing.iter().filter(|id| !present.contains_key(id));
-        let new: Vec<String> = new.map(|id| ocsp_name(*id)).collect();
-        if present.keys().any(|id| !signing.contains(id)) {
-            self.write(|held| held.ocsp.retain(|id, _| signing.contains(id)));
-        }
-        let due = self.certificates().into_iter();
-        let due = due.filter(|(_, certificate)| {
-            CertificateChain::new(vec![certificate.clone()])
-                .is_ok_and(|chain| is_due(registry, &chain, now))
-        });
-        let due = due.map(|(name, _)| name).chain(new);
-        // Nothing of the site's own can be replaced while its authority is over; each OCSP signer is another authority's.
-        let issues = registry.issues_at(CaKind::Services, now);
-        let due: Vec<String> = due
-            .filter(|name| issues || name.starts_with("ocsp-"))
-            .collect();
+    /// is in use. Of `registry`, if this host has it, the signers are renewed as well.
+    pub async fn renew(
+        &self,
+        registry: Option<&Registry>,
+        now: OffsetDateTime,
+    ) -> Outcome<Vec<String>> {
         let keys = KeyFolder {
             folder: self.folder.clone(),
             passphrase: &self.secret,
-            registry,
+            issuing: &*self.issuing,
             algorithm: self.algorithm,
             now,
         };
-        for name in &due {
-            match name.as_str() {
-                "server" => {
-                    let pair = keys.server(&self.names).await?;
-                    let key = with_engines(&pair.key, &self.engines)?;
-                    self.server
-                        .replace(&pair.chain, &key)
-                        .or_hint("cannot use the server's new certificate", HINT)?;
-                    self.write(|held| (held.server, held.staple) = (pair.chain, None));
-                }
-                "receipts" => {
-                    let pair = keys.receipts().await?;
-                    let signer = signer(pair, &self.engines)?;
-                    self.write(|held| held.receipts = signer.chain.clone());
-                    self.centre.replace_signer(signer);
-                }
-                "trust-bundle" => {
-                    let pair = keys.trust_bundle().await?;
-                    self.write(|held| held.bundle = pair);
-                }
-                name if name.starts_with("ocsp-") => {
-                    for id in signing.iter().filter(|id| ocsp_name(**id) == name) {
-                        let signer = sign_ocsp(registry, *id, keys.ocsp(*id).await?)?;
-                        self.write(|held| held.ocsp.insert(*id, signer));
-                    }
-                }
-                "cmp" => {
-                    let signer = sign_cmp(registry, keys.cmp().await?);
-                    self.write(|held| held.cmp = Some(signer));
-                }
-                "scep" => {
-                    let authority = serve_scep(registry, keys.scep().await?);
-                    self.write(|held| held.scep = Some(authority));
-                }
-                _ => {
-                    let sealing = keys.sealing().await?;
-                    let certificates = certificates(&sealing);
-                    // The key opens blocks before the trust bundle names its certificate.
-                    self.centre.replace_recipients(sealing);
-                    self.write(|held| held.sealing = certificates);
-                }
+        let due = self.certificates().into_iter();
+        let due = due.filter(|(_, certificate)| {
+            CertificateChain::new(vec![certificate.clone()])
+                .is_ok_and(|chain| is_due(&*self.issuing, &chain, now))
+        });
+        let due: Vec<String> = due.map(|(name, _)| name).collect();
+        let mut renewed = match registry {
+            Some(registry) => self.renew_ocsp(registry, &keys, &due, now).await?,
+            None => Vec::new(),
+        };
+        // Nothing of the site's own can be replaced while its authority is over; each OCSP signer is another authority's.
+        let own = due.into_iter().filter(|name| !name.starts_with("ocsp-"));
+        for name in own.filter(|_| self.issuing.issues(now)) {
+            self.renew_own(&name, registry, &keys).await?;
+            renewed.push(name);
+        }
+        Ok(renewed)
+    }
+
+    /// Follows the authorities: a generation that came since has no signer of OCSP responses yet, and one that is over needs none.
+    async fn renew_ocsp(
+        &self,
+        registry: &Registry,
+        keys: &KeyFolder<'_>,
+        due: &[String],
+        now: OffsetDateTime,
+    ) -> Outcome<Vec<String>> {
+        let signing = signing(registry, now);
+        let present = self.read(|held| held.ocsp.clone());
+        if present.keys().any(|id| !signing.contains(id)) {
+            self.write(|held| held.ocsp.retain(|id, _| signing.contains(id)));
+        }
+        let mut renewed = Vec::new();
+        for id in signing {
+            let name = ocsp_name(id);
+            if due.contains(&name) || !present.contains_key(&id) {
+                let signer = sign_ocsp(registry, id, keys.ocsp(registry, id).await?)?;
+                self.write(|held| held.ocsp.insert(id, signer));
+                renewed.push(name);
             }
         }
-        Ok(due)
+        Ok(renewed)
+    }
+
+    async fn renew_own(
+        &self,
+        name: &str,
+        registry: Option<&Registry>,
+        keys: &KeyFolder<'_>,
+    ) -> Outcome {
+        match (name, registry) {
+            ("server", _) => {
+                let pair = keys.server(&self.names).await?;
+                let key = with_engines(&pair.key, &self.engines)?;
+                self.server
+                    .replace(&pair.chain, &key)
+                    .or_hint("cannot use the server's new certificate", HINT)?;
+                self.write(|held| (held.server, held.staple) = (pair.chain, None));
+            }
+            ("receipts", _) => {
+                let pair = keys.receipts().await?;
+                let signer = signer(pair, &self.engines)?;
+                self.write(|held| held.receipts = signer.chain.clone());
+                self.centre.replace_signer(signer);
+            }
+            ("trust-bundle", _) => {
+                let pair = keys.trust_bundle().await?;
+                self.write(|held| held.bundle = pair);
+            }
+            ("cmp", Some(registry)) => {
+                let signer = sign_cmp(registry, keys.cmp().await?);
+                self.write(|held| held.cmp = Some(signer));
+            }
+            ("scep", Some(registry)) => {
+                let authority = serve_scep(registry, keys.scep().await?);
+                self.write(|held| held.scep = Some(authority));
+            }
+            _ => {
+                let sealing = keys.sealing().await?;
+                let certificates = certificates(&sealing);
+                // The key opens blocks before the trust bundle names its certificate.
+                self.centre.replace_recipients(sealing);
+                self.write(|held| held.sealing = certificates);
+            }
+        }
+        Ok(())
     }
 
     fn read<T>(&self, look: impl FnOnce(&Held) -> T) -> T {

@@ -17,7 +17,8 @@ use tokio::sync::mpsc;
 use zip::write::{SimpleFileOptions, StreamWriter, ZipWriter};
 
 use crate::failure::{OrHint as _, Outcome};
-use crate::parts::Site;
+use crate::parts::centre_parts::CentreParts;
+use crate::trust_state::TrustState;
 
 /// Bytes that go to a reader at a time.
 const PIECE: usize = 64 * 1024;
@@ -27,11 +28,11 @@ const PIECES: usize = 4;
 const STALLED: Duration = Duration::from_secs(30);
 
 /// Collects everything for one export.
-pub(crate) fn context(site: &Site) -> Outcome<ExportContext> {
-    let audit = site.audit.clone();
+pub(crate) fn context(audit: &SharedLog, trust: &TrustState) -> Outcome<ExportContext> {
+    let audit = audit.clone();
     Ok(ExportContext {
-        root_pem: site.trust.root_pem()?,
-        crls_pem: site.trust.crls_pem(),
+        root_pem: trust.root_pem()?,
+        crls_pem: trust.crls_pem(),
         prove: Box::new(move |indices| prove(&audit, indices)),
     })
 }
@@ -57,12 +58,12 @@ fn prove(audit: &SharedLog, indices: &[u64]) -> Result<LogProof, ProofError> {
 }
 
 /// Builds the trust that a verifier of this site's packages must have beforehand.
-pub(crate) fn trust_file(site: &Site) -> Outcome<TrustFile> {
+pub(crate) fn trust_file(parts: &CentreParts) -> Outcome<TrustFile> {
     const HINT: &str = "check pki/root.pem";
-    let root = check::fingerprint(site.registry.root()).or_hint("cannot read the root", HINT)?;
+    let root = check::fingerprint(&parts.trust.root()).or_hint("cannot read the root", HINT)?;
     let arc = ExtensionArc::default().ca_kind.parent();
     let arc = arc.map(|arc| arc.to_string()).unwrap_or_default();
-    let verifier = site.audit.verifier();
+    let verifier = parts.audit.verifier();
     Ok(TrustFile::new(
         root,
         arc,
@@ -73,17 +74,17 @@ pub(crate) fn trust_file(site: &Site) -> Outcome<TrustFile> {
 
 /// Writes a package that the access rules let `who` export into a new folder, which only its owner can read.
 pub(crate) async fn into_folder(
-    site: &Site,
+    parts: &CentreParts,
     who: &Principal,
     id: &str,
     out: &Path,
 ) -> Outcome<serde_json::Value> {
     const HINT: &str = "check the violation's name and that the folder does not exist yet";
     let failed = || format!("cannot export {id}");
-    let context = context(site)?;
+    let context = context(&parts.audit, &parts.trust)?;
     // First, so that a name that is taken costs no event.
     let mut target = FolderTarget::begin(out).or_hint(failed(), HINT)?;
-    let export = site.centre.review().export(who, id, context).await;
+    let export = parts.centre.review().export(who, id, context).await;
     let hint = match &export {
         Err(ReviewError::Denied { .. }) => {
             "ask a reviewer of the unit with that clearance to export it, by --as FILE and --as-password-file FILE"

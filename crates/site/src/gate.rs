@@ -1,29 +1,26 @@
 //! Who is behind a request: from certificates and passwords to principals and devices.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use access::Principal;
-use audit::{Actor, Event, RepeatBounds, Repeats};
+use audit::{Actor, AuditSink, Event, RepeatBounds, Repeats};
 use axum::extract::{ConnectInfo, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use centre::{Device, DeviceRefused, Problem};
-use directory::Entry;
 use event_catalogue::context::Repeated;
 use event_catalogue::site::{LoginProof, LoginRefused};
 use event_catalogue::{Details as _, Recorded as _};
-use pki::path::Purpose;
-use pki::profile::CaKind;
 use pki::tls::PeerCertificates;
+use pool::Pool;
 use portal::{Epoch, Refused};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use registry::{AdmissionError, HolderRefused, HolderState};
 use time::OffsetDateTime;
 
-use crate::parts::Site;
+use crate::admission::{Admission, DISK_FULL};
 
 /// A refused certificate is recorded once in this time, with how often it was refused meanwhile: its
 /// holder must not fill the log.
@@ -42,18 +39,26 @@ const LOGINS: RepeatBounds = RepeatBounds {
 /// Refusals by action and reason; clones count the same.
 pub type Refusals = Family<Vec<(&'static str, String)>, Counter>;
 
-/// Validates peers against the registry and the directory, on every request.
+/// Lets people and cameras in as [`Admission`] says, on every request, and records refusals.
 pub struct Gate {
-    site: Site,
+    admission: Arc<dyn Admission>,
+    audit: Arc<dyn AuditSink>,
+    audit_pool: Pool,
     certificates: Mutex<Repeats>,
     logins: Mutex<Repeats>,
     refusals: Refusals,
 }
 
 impl Gate {
-    pub fn new(site: Site) -> Self {
+    pub(crate) fn new(
+        admission: Arc<dyn Admission>,
+        audit: Arc<dyn AuditSink>,
+        audit_pool: Pool,
+    ) -> Self {
         Self {
-            site,
+            admission,
+            audit,
+            audit_pool,
             certificates: Mutex::new(Repeats::new(CERTIFICATES)),
             logins: Mutex::new(Repeats::new(LOGINS)),
             refusals: Refusals::default(),
@@ -71,38 +76,11 @@ impl Gate {
         peer: &PeerCertificates,
         from: Option<IpAddr>,
     ) -> Result<Principal, Refused> {
-        let now = OffsetDateTime::now_utc();
-        let admitted = self
-            .site
-            .registry
-            .at_address(from)
-            .admit(&peer.0, Purpose::ClientUser, now)
-            .await;
-        let refused = match admitted {
-            Ok(admitted) => {
-                let identity = admitted.identity();
-                let uid = identity.uid.clone().unwrap_or_default();
-                match self.site.directory.get(&uid).await {
-                    Ok(Some(person)) => {
-                        match Principal::by_certificate(identity, &person.record()) {
-                            Ok(principal) => return Ok(principal.at_address(from)),
-                            Err(error) => refusal(error.code(), &error),
-                        }
-                    }
-                    Ok(None) => Refused {
-                        code: "not-in-directory".to_owned(),
-                        message: format!("nobody in the directory has the user id {uid}"),
-                        temporary: false,
-                    },
-                    Err(error) => refusal("directory-failed", &error),
-                }
-            }
-            Err(error) => refusal(error.code(), &error),
-        };
-        if !refused.temporary {
-            self.note_refusal(peer, &refused, from).await;
+        let admitted = self.admission.person(peer, from).await;
+        if let Err(refused) = &admitted {
+            self.note_refusal(peer, refused, from).await;
         }
-        Err(refused)
+        admitted
     }
 
     /// The camera that presents `peer`.
@@ -110,51 +88,12 @@ impl Gate {
         &self,
         peer: &PeerCertificates,
         from: Option<IpAddr>,
-    ) -> Result<Device, DeviceRefused> {
-        let now = OffsetDateTime::now_utc();
-        let admitted = self
-            .site
-            .registry
-            .at_address(from)
-            .admit(&peer.0, Purpose::ClientDevice, now)
-            .await;
-        match admitted {
-            Ok(admitted) if is_for_evidence(peer) => {
-                Ok(Device(admitted.identity().common_name.clone()))
-            }
-            Ok(admitted) => {
-                let refused = Refused {
-                    code: "vpn-only".to_owned(),
-                    message: format!(
-                        "the certificate of {} is for tunnels only",
-                        admitted.identity().common_name
-                    ),
-                    temporary: false,
-                };
-                self.note_refusal(peer, &refused, from).await;
-                Err(DeviceRefused {
-                    code: refused.code,
-                    message: refused.message,
-                    failure: None,
-                })
-            }
-            Err(error) => {
-                let refused = refusal(error.code(), &error);
-                let failure = match &error {
-                    // A disk that is full, for instance: nothing about this device.
-                    AdmissionError::Registry(failure) => Some(Problem::internal(failure)),
-                    _ => {
-                        self.note_refusal(peer, &refused, from).await;
-                        None
-                    }
-                };
-                Err(DeviceRefused {
-                    code: refused.code,
-                    message: refused.message,
-                    failure,
-                })
-            }
+    ) -> Result<Device, Refused> {
+        let admitted = self.admission.device(peer, from).await;
+        if let Err(refused) = &admitted {
+            self.note_refusal(peer, refused, from).await;
         }
+        admitted.map(Device)
     }
 
     /// The person with this name and password, and the epoch of what was checked.
@@ -164,22 +103,9 @@ impl Gate {
         password: &str,
         from: Option<IpAddr>,
     ) -> Result<(Principal, Epoch), Refused> {
-        let now = OffsetDateTime::now_utc();
-        // The registry's epoch before the password is checked, so that a revocation meanwhile
-        // leaves a session that has ended already. Only who knows the password learns what the registry says
-        // of the person.
-        let registry = self.registry_epoch(uid).await;
-        let directory = &self.site.directory;
-        let refused = match (directory.login(uid, password, from, now).await, registry) {
-            (Ok(entry), Ok(registry)) => match Principal::by_password(&entry.person.record()) {
-                Ok(principal) => {
-                    let epoch = Epoch([entry.epoch, registry]);
-                    return Ok((principal.at_address(from), epoch));
-                }
-                Err(error) => refusal(error.code(), &error),
-            },
-            (Ok(_), Err(refused)) => refused,
-            (Err(error), _) => refusal(error.code(), &error),
+        let refused = match self.admission.password(uid, password, from).await {
+            Ok(admitted) => return Ok(admitted),
+            Err(refused) => refused,
         };
         // What was typed as a name may be a password; only a plausible name is recorded.
         let plausible = uid.len() <= 64
@@ -204,56 +130,19 @@ impl Gate {
         epoch: Epoch,
         from: Option<IpAddr>,
     ) -> Result<Principal, Refused> {
-        let (present, entry) = self.standing(uid).await?;
-        let principal = Principal::by_password(&entry.person.record())
-            .map_err(|error| refusal(error.code(), &error))?;
-        if epoch != present {
-            return Err(Refused {
-                code: "session-ended".to_owned(),
-                message: "your password or your rights were changed; log in anew".to_owned(),
-                temporary: false,
-            });
-        }
-        Ok(principal.at_address(from))
+        self.admission.session(uid, epoch, from).await
     }
 
     /// The epoch of a person's rights, which changes with each right that is taken away, after a login by certificate or password.
     pub async fn epoch(&self, uid: &str) -> Result<Epoch, Refused> {
-        Ok(self.standing(uid).await?.0)
+        self.admission.epoch(uid).await
     }
 
-    async fn standing(&self, uid: &str) -> Result<(Epoch, Entry), Refused> {
-        let registry = self.registry_epoch(uid).await?;
-        match self.site.directory.entry(uid).await {
-            Ok(Some(entry)) => Ok((Epoch([entry.epoch, registry]), entry)),
-            Ok(None) => Err(Refused {
-                code: "not-in-directory".to_owned(),
-                message: "your entry was removed from the directory".to_owned(),
-                temporary: false,
-            }),
-            Err(error) => Err(refusal("directory-failed", &error)),
-        }
-    }
-
-    /// The registry's part of a person's epoch. A person refused by the registry gets no
-    /// session; one that never had a certificate is the directory's alone.
-    async fn registry_epoch(&self, uid: &str) -> Result<i64, Refused> {
-        match self.site.registry.holder_state(CaKind::Users, uid).await {
-            Ok(None) => Ok(0),
-            Ok(Some((HolderState::Enrolled, epoch))) => Ok(epoch),
-            Ok(Some((state, _))) => {
-                let refused = HolderRefused {
-                    authority: CaKind::Users,
-                    holder: uid.to_owned(),
-                    state,
-                };
-                Err(refusal(refused.code(), &refused))
-            }
-            Err(error) => Err(refusal("registry-failed", &error)),
-        }
-    }
-
+    /// A fault on this side says nothing about the certificate, and is logged where it arises.
     async fn note_refusal(&self, peer: &PeerCertificates, refused: &Refused, from: Option<IpAddr>) {
+        if refused.temporary {
+            return;
+        }
         let leaf = peer
             .0
             .first()
@@ -319,8 +208,8 @@ impl Gate {
 
     /// Records an event and says whether that went well; a failure is logged loudly.
     pub async fn note(&self, event: Event) -> bool {
-        let audit = self.site.portal_audit.clone();
-        let recorded = self.site.audit_pool.run(move || audit.record(event)).await;
+        let audit = self.audit.clone();
+        let recorded = self.audit_pool.run(move || audit.record(event)).await;
         match recorded {
             Ok(Ok(_)) => return true,
             Ok(Err(error)) => tracing::error!(%error, "an audit event could not be recorded"),
@@ -328,12 +217,6 @@ impl Gate {
         }
         false
     }
-}
-
-/// Whether the device's certificate is a camera's, rather than one for tunnels.
-fn is_for_evidence(peer: &PeerCertificates) -> bool {
-    let leaf = peer.0.first().and_then(|der| pki::cert::from_der(der).ok());
-    leaf.is_some_and(|leaf| pki::profile::signs_evidence(&leaf))
 }
 
 /// The event with where the request came from.
@@ -353,56 +236,46 @@ fn address(request: &Request) -> Option<IpAddr> {
     info.map(|info| info.0.ip())
 }
 
-fn refusal(code: &str, error: &dyn std::error::Error) -> Refused {
-    Refused {
-        code: code.to_owned(),
-        message: error.to_string(),
-        // A database that cannot be read or written now says nothing about anybody.
-        temporary: matches!(code, "registry-failed" | "directory-failed"),
+/// The answer of the services behind an interface to a refused caller.
+fn refused_request(refused: Refused) -> DeviceRefused {
+    let Refused {
+        code,
+        message,
+        temporary,
+    } = refused;
+    let failure = temporary.then(|| {
+        let status = match code.as_str() {
+            DISK_FULL => http::StatusCode::INSUFFICIENT_STORAGE,
+            _ => http::StatusCode::SERVICE_UNAVAILABLE,
+        };
+        Problem::new(status, &code, message.clone(), "try again in a minute")
+    });
+    DeviceRefused {
+        code,
+        message,
+        failure,
     }
 }
 
 /// Puts the [`Device`] or the reason of its refusal beside each request.
-pub async fn devices(
-    State(gate): State<std::sync::Arc<Gate>>,
-    mut request: Request,
-    next: Next,
-) -> Response {
+pub async fn devices(State(gate): State<Arc<Gate>>, mut request: Request, next: Next) -> Response {
     let from = address(&request);
     if let Some(peer) = request.extensions().get::<PeerCertificates>().cloned() {
         match gate.device(&peer, from).await {
             Ok(device) => drop(request.extensions_mut().insert(device)),
-            Err(refused) => drop(request.extensions_mut().insert(refused)),
+            Err(refused) => drop(request.extensions_mut().insert(refused_request(refused))),
         }
     }
     next.run(request).await
 }
 
 /// Puts the [`Principal`] or the reason of its refusal beside each request.
-pub async fn people(
-    State(gate): State<std::sync::Arc<Gate>>,
-    mut request: Request,
-    next: Next,
-) -> Response {
+pub async fn people(State(gate): State<Arc<Gate>>, mut request: Request, next: Next) -> Response {
     let from = address(&request);
     if let Some(peer) = request.extensions().get::<PeerCertificates>().cloned() {
         match gate.person(&peer, from).await {
             Ok(principal) => drop(request.extensions_mut().insert(principal)),
-            Err(Refused {
-                code,
-                message,
-                temporary,
-            }) => {
-                let failure = temporary.then(|| {
-                    let status = http::StatusCode::SERVICE_UNAVAILABLE;
-                    Problem::new(status, &code, message.clone(), "try again in a minute")
-                });
-                drop(request.extensions_mut().insert(DeviceRefused {
-                    code,
-                    message,
-                    failure,
-                }));
-            }
+            Err(refused) => drop(request.extensions_mut().insert(refused_request(refused))),
         }
     }
     next.run(request).await

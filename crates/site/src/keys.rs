@@ -11,12 +11,12 @@ use evidence::cms::RecipientKey;
 use pki::cert::{Certificate, CertificateChain};
 use pki::file;
 use pki::key::{KeyAlgorithm, Passphrase, PrivateKey};
-use pki::name::{AltName, Subject};
-use pki::profile::{CaKind, Profile};
-use registry::{AuthorityId, Issued, Order, Registry, RegistryError};
+use pki::name::Subject;
+use registry::{AuthorityId, Registry};
 use time::OffsetDateTime;
 
 use crate::failure::{Failure, OrHint as _, Outcome};
+use crate::issuing::{Issuing, Own};
 use commandline::is_there;
 
 const HINT: &str = "check the data folder and the passphrase";
@@ -29,58 +29,38 @@ pub struct KeyPair {
 }
 
 /// The folder of the service keys.
-pub struct KeyFolder<'a> {
-    pub folder: PathBuf,
-    pub passphrase: &'a Passphrase,
-    pub registry: &'a Registry,
-    pub algorithm: KeyAlgorithm,
-    pub now: OffsetDateTime,
+pub(crate) struct KeyFolder<'a> {
+    pub(crate) folder: PathBuf,
+    pub(crate) passphrase: &'a Passphrase,
+    pub(crate) issuing: &'a dyn Issuing,
+    pub(crate) algorithm: KeyAlgorithm,
+    pub(crate) now: OffsetDateTime,
 }
 
 impl KeyFolder<'_> {
     /// The TLS server's pair for `names`; replaced when the names change.
-    pub async fn server(&self, names: &[String]) -> Outcome<KeyPair> {
-        let alt_names: Vec<AltName> = names
-            .iter()
-            .map(|name| {
-                name.parse()
-                    .map_or_else(|_| AltName::Dns(name.clone()), AltName::Ip)
-            })
-            .collect();
-        let subject = Subject::new(names.first().cloned().unwrap_or_default());
+    pub(crate) async fn server(&self, names: &[String]) -> Outcome<KeyPair> {
         let stamp = self.folder.join("server.names");
         let same_names =
             std::fs::read_to_string(&stamp).is_ok_and(|known| known == names.join("\n"));
-        let pair = self
-            .pair("server", Profile::Server, subject, &alt_names, same_names)
-            .await?;
+        let pair = self.pair("server", Own::Server, names, same_names).await?;
         durable::write_atomic(&stamp, names.join("\n").as_bytes(), 0o644)
             .or_hint(format!("cannot write {}", stamp.display()), HINT)?;
         Ok(pair)
     }
 
     /// The pair that signs receipts and packages.
-    pub async fn receipts(&self) -> Outcome<KeyPair> {
-        let subject = Subject::new("Acquisition Centre");
-        self.pair("receipts", Profile::ServiceSigner, subject, &[], true)
-            .await
+    pub(crate) async fn receipts(&self) -> Outcome<KeyPair> {
+        self.pair("receipts", Own::Receipts, &[], true).await
     }
 
     /// The pair that signs trust bundles.
-    pub async fn trust_bundle(&self) -> Outcome<KeyPair> {
-        let subject = Subject::new(evidence::bundle::SIGNER);
-        self.pair(
-            "trust-bundle",
-            Profile::TrustBundleSigner,
-            subject,
-            &[],
-            true,
-        )
-        .await
+    pub(crate) async fn trust_bundle(&self) -> Outcome<KeyPair> {
+        self.pair("trust-bundle", Own::TrustBundle, &[], true).await
     }
 
-    /// The pair that signs OCSP responses about what this authority issued.
-    pub async fn ocsp(&self, id: AuthorityId) -> Outcome<KeyPair> {
+    /// The pair that signs OCSP responses about what this authority of `registry` issued.
+    pub(crate) async fn ocsp(&self, registry: &Registry, id: AuthorityId) -> Outcome<KeyPair> {
         let subject = Subject::new(format!("OCSP responder of {id}"));
         let name = ocsp_name(id);
         if let Some(pair) = self.usable(&name, true)? {
@@ -88,33 +68,30 @@ impl KeyFolder<'_> {
         }
         let key = self.new_key()?;
         let (actor, spki) = (Actor::service("cordon"), key.spki());
-        let issued = self
-            .registry
-            .issue_ocsp_signer(id, subject, spki, actor, self.now);
-        self.save(&name, key, issued.await)
+        let issued = registry
+            .issue_ocsp_signer(id, subject, spki, actor, self.now)
+            .await;
+        let issued = issued.or_hint(format!("cannot issue the certificate of {name}"), HINT)?;
+        self.save(&name, key, issued.chain)
     }
 
     /// The pair that signs CMP answers.
-    pub async fn cmp(&self) -> Outcome<KeyPair> {
-        let subject = Subject::new("CMP responder");
-        self.pair("cmp", Profile::CmpSigner, subject, &[], true)
-            .await
+    pub(crate) async fn cmp(&self) -> Outcome<KeyPair> {
+        self.pair("cmp", Own::Cmp, &[], true).await
     }
 
     /// The pair that SCEP messages are encrypted to, and that signs answers: always RSA.
-    pub async fn scep(&self) -> Outcome<KeyPair> {
+    pub(crate) async fn scep(&self) -> Outcome<KeyPair> {
         let keys = KeyFolder {
             folder: self.folder.clone(),
             algorithm: KeyAlgorithm::Rsa3072,
             ..*self
         };
-        let subject = Subject::new("SCEP registration authority");
-        keys.pair("scep", Profile::ScepAuthority, subject, &[], true)
-            .await
+        keys.pair("scep", Own::Scep, &[], true).await
     }
 
     /// The pairs that blocks are sealed to, the newest first.
-    pub async fn sealing(&self) -> Outcome<Vec<RecipientKey>> {
+    pub(crate) async fn sealing(&self) -> Outcome<Vec<RecipientKey>> {
         let mut number = 1;
         while is_there(&self.path(&format!("sealing-{}", number + 1), "pem"))? {
             number += 1;
@@ -123,7 +100,7 @@ impl KeyFolder<'_> {
         if is_there(&newest)?
             && self.can_issue()
             && is_due(
-                self.registry,
+                self.issuing,
                 &file::load_chain(&newest).or_hint("sealing key", HINT)?,
                 self.now,
             )
@@ -133,11 +110,9 @@ impl KeyFolder<'_> {
         let mut keys = Vec::new();
         for n in (1..=number).rev() {
             let name = format!("sealing-{n}");
-            let subject = Subject::new(format!("Acquisition Centre sealing {n}"));
             // Only the newest is ever made or replaced; the rest are kept however old.
             let pair = if n == number {
-                self.pair(&name, Profile::ServiceRecipient, subject, &[], true)
-                    .await?
+                self.pair(&name, Own::Sealing(n), &[], true).await?
             } else {
                 self.load(&name)?
             };
@@ -147,14 +122,7 @@ impl KeyFolder<'_> {
         Ok(keys)
     }
 
-    async fn pair(
-        &self,
-        name: &str,
-        profile: Profile,
-        subject: Subject,
-        alt_names: &[AltName],
-        usable: bool,
-    ) -> Outcome<KeyPair> {
+    async fn pair(&self, name: &str, own: Own, names: &[String], usable: bool) -> Outcome<KeyPair> {
         if let Some(pair) = self.usable(name, usable)? {
             return Ok(pair);
         }
@@ -167,11 +135,8 @@ impl KeyFolder<'_> {
             return self.load(name);
         }
         let key = self.new_key()?;
-        let order =
-            Order::new(profile, subject, key.spki()).with_alt_names(alt_names.iter().cloned());
-        let actor = Actor::service("cordon");
-        let issued = self.registry.issue_own(order, actor, self.now).await;
-        self.save(name, key, issued)
+        let chain = self.issuing.issue(own, key.spki(), names, self.now).await?;
+        self.save(name, key, chain)
     }
 
     /// The pair that is there, if it stays in use.
@@ -182,35 +147,26 @@ impl KeyFolder<'_> {
         let pair = self.load(name)?;
         // A crash between the two files leaves a new key beside the former certificate.
         let belongs = pair.chain.leaf().tbs_certificate.subject_public_key_info == pair.key.spki();
-        let goes_on = usable && belongs && !is_due(self.registry, &pair.chain, self.now);
+        let goes_on = usable && belongs && !is_due(self.issuing, &pair.chain, self.now);
         Ok(goes_on.then_some(pair))
     }
 
     /// Whether anything is issued to the site itself now. An authority that has ended must not keep the site from starting: the
     /// order to have another one issue goes to the site.
     fn can_issue(&self) -> bool {
-        self.registry.issues_at(CaKind::Services, self.now)
+        self.issuing.issues(self.now)
     }
 
     fn new_key(&self) -> Outcome<PrivateKey> {
         PrivateKey::generate(self.algorithm).or_hint("cannot make a key", "try again")
     }
 
-    fn save(
-        &self,
-        name: &str,
-        key: PrivateKey,
-        issued: Result<Issued, RegistryError>,
-    ) -> Outcome<KeyPair> {
-        let issued = issued.or_hint(format!("cannot issue the certificate of {name}"), HINT)?;
+    fn save(&self, name: &str, key: PrivateKey, chain: CertificateChain) -> Outcome<KeyPair> {
         // The key first: a certificate without its key would look complete at the next start.
         let saved = file::save_private(&self.path(name, "key"), &key, self.passphrase)
-            .and_then(|()| file::save_chain(&self.path(name, "pem"), &issued.chain));
+            .and_then(|()| file::save_chain(&self.path(name, "pem"), &chain));
         saved.or_hint(format!("cannot save the key of {name}"), HINT)?;
-        Ok(KeyPair {
-            key,
-            chain: issued.chain,
-        })
+        Ok(KeyPair { key, chain })
     }
 
     fn load(&self, name: &str) -> Outcome<KeyPair> {
@@ -236,16 +192,16 @@ pub fn ocsp_name(id: AuthorityId) -> String {
 
 /// Tells whether it is time for another certificate: two thirds of its life are over, it was revoked or its authority was and
 /// another one issues or it is not told of any more, or it is from the future.
-pub fn is_due(registry: &Registry, chain: &CertificateChain, now: OffsetDateTime) -> bool {
+pub(crate) fn is_due(issuing: &dyn Issuing, chain: &CertificateChain, now: OffsetDateTime) -> bool {
     let (start, end) = validity(chain.leaf());
     let renew_at = end - (end - start) / 3;
     // One of the future was issued by a clock that has been set right and accepted since. While the clock is
     // behind what was known, the certificate is right and the clock is not.
-    let of_the_future = start > now + AHEAD && registry.is_clock_right(OffsetDateTime::now_utc());
+    let of_the_future = start > now + AHEAD && issuing.is_clock_right(OffsetDateTime::now_utc());
     of_the_future
         || now >= renew_at
-        || registry.status().is_revoked(chain.leaf(), now).is_some()
-        || registry.is_replaced(chain.leaf(), now)
+        || issuing.is_revoked(chain.leaf(), now)
+        || issuing.is_replaced(chain.leaf(), now)
 }
 
 /// First and last instant of a certificate's validity.

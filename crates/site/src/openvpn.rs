@@ -56,7 +56,7 @@ pub(crate) async fn issue(
         "serial": issued.serial,
         "chain_pem": chain.to_pem().or_hint("cannot write the certificate", "report this")?,
         "root_pem": site.trust.root_pem()?,
-        "devices_ca_pem": site.trust.authorities_of_kind_pem(CaKind::Devices)?,
+        "devices_ca_pem": crate::authority_texts::authorities_of_kind_pem(&site.registry, CaKind::Devices)?,
     }))
 }
 

@@ -11,6 +11,8 @@
 //! DIR/control.sock        for `cordon pki revoke` and its like while the site runs
 //! ```
 
+pub mod centre_host;
+pub(crate) mod centre_parts;
 pub mod files;
 mod opening;
 
@@ -33,6 +35,7 @@ use registry::{AuthorityId, Registry};
 use store::ClockFloor;
 use time::OffsetDateTime;
 
+use crate::admission::{Admission, Local};
 use crate::authority_keys::TokenKeys;
 use crate::config::{Approvals, Config, Messages};
 use crate::credentials::Credentials;
@@ -40,6 +43,7 @@ use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::keys::log_key;
 use crate::last_checkpoint;
 use crate::trust_state::TrustState;
+use centre_parts::CentreParts;
 
 /// What to do about an index that is another file, or has another schema. The index is a cache: nothing of evidence is lost.
 pub const INDEX_CHANGED: &str = "keep centre.sqlite for an examination, find out what else writes to the data folder, and make the index again \
@@ -92,6 +96,31 @@ impl Site {
         let name = self.config.site.names.first();
         let name = name.map_or("localhost", String::as_str);
         format!("https://{name}:{}/", portal.port())
+    }
+
+    /// Answers about people and devices, from the databases of this host.
+    pub(crate) fn admission(&self) -> Arc<dyn Admission> {
+        Arc::new(Local {
+            registry: self.registry.clone(),
+            directory: self.directory.clone(),
+        })
+    }
+
+    /// What centre and portal need.
+    pub(crate) fn centre_parts(&self) -> CentreParts {
+        CentreParts {
+            data: self.data.clone(),
+            config: self.config.clone(),
+            audit: self.audit.clone(),
+            access: Arc::clone(&self.access),
+            centre: self.centre.clone(),
+            credentials: Arc::clone(&self.credentials),
+            trust: self.trust.clone(),
+            holders: self.registry.trust(),
+            admission: self.admission(),
+            portal_audit: Arc::clone(&self.portal_audit),
+            audit_pool: self.audit_pool.clone(),
+        }
     }
 
     /// The disk of the data folder.

@@ -9,7 +9,8 @@ mod registration_officer;
 use std::sync::Arc;
 
 use access::Principal;
-use portal::{Application, PageError, SessionLimits, Sessions, Shell};
+use peering::Peer;
+use portal::{Application, Linked, PageError, SessionLimits, Sessions, Shell};
 use portal_audit::AuditLog;
 use portal_evidence::{Cameras, Violations};
 use portal_requests::{CertificateRequests, Desk, MyCertificates};
@@ -21,8 +22,10 @@ use log::SiteLog;
 use registration_officer::RegistrationOfficer;
 
 use crate::failure::{OrHint as _, Outcome};
+use crate::forwarding::Forwarded;
 use crate::gate::Gate;
 use crate::parts::Site;
+use crate::parts::centre_parts::CentreParts;
 
 /// The registration authority for the portal's pages.
 struct SiteDesk {
@@ -53,27 +56,66 @@ impl Desk for SiteDesk {
     }
 }
 
+/// Where the pages about certificates are made.
+#[derive(Clone)]
+pub(crate) enum Pages {
+    /// Here, over this site's registry.
+    Here(Box<Site>),
+    /// On the registry's host.
+    There(Arc<Peer>),
+}
+
 /// The portal with its applications, in the order of its menu.
-pub(crate) fn shell(site: &Site, gate: &Arc<Gate>) -> Outcome<Shell> {
+pub(crate) fn shell(parts: &CentreParts, pages: &Pages, gate: &Arc<Gate>) -> Outcome<Shell> {
     let evidence = Arc::new(SiteEvidence {
-        site: site.clone(),
+        parts: parts.clone(),
         gate: gate.clone(),
     });
+    let log = Arc::new(SiteLog {
+        parts: parts.clone(),
+        gate: gate.clone(),
+    });
+    let mut applications: Vec<Arc<dyn Application>> = vec![
+        Arc::new(Violations(evidence.clone())),
+        Arc::new(Cameras(evidence)),
+    ];
+    match pages {
+        Pages::Here(site) => applications.extend(about_certificates(site, gate)),
+        Pages::There(peer) => {
+            for outline in [portal_requests::MINE, portal_requests::REQUESTS] {
+                let peer = Arc::clone(peer);
+                applications.push(Arc::new(Forwarded { outline, peer }));
+            }
+        }
+    }
+    applications.push(Arc::new(AuditLog(log)));
+    with(applications, gate)
+}
+
+/// The pages about certificates alone, for the portal of another host, which has the others.
+pub(crate) fn pages_for_others(site: &Site, gate: &Arc<Gate>) -> Outcome<Shell> {
+    let linked = |outline| Arc::new(Linked(outline)) as Arc<dyn Application>;
+    let mut applications = vec![
+        linked(portal_evidence::VIOLATIONS),
+        linked(portal_evidence::CAMERAS),
+    ];
+    applications.extend(about_certificates(site, gate));
+    applications.push(linked(portal_audit::AUDIT_LOG));
+    with(applications, gate)
+}
+
+fn about_certificates(site: &Site, gate: &Arc<Gate>) -> [Arc<dyn Application>; 2] {
     let desk = Arc::new(SiteDesk {
         site: site.clone(),
         gate: gate.clone(),
     });
-    let log = Arc::new(SiteLog {
-        site: site.clone(),
-        gate: gate.clone(),
-    });
-    let applications: Vec<Arc<dyn Application>> = vec![
-        Arc::new(Violations(evidence.clone())),
-        Arc::new(Cameras(evidence)),
+    [
         Arc::new(MyCertificates(desk.clone())),
         Arc::new(CertificateRequests(desk)),
-        Arc::new(AuditLog(log)),
-    ];
+    ]
+}
+
+fn with(applications: Vec<Arc<dyn Application>>, gate: &Arc<Gate>) -> Outcome<Shell> {
     let sessions =
         Sessions::new(SessionLimits::default()).or_hint("sessions", "check the kernel")?;
     let identity = Arc::new(GateIdentity(gate.clone()));

@@ -186,6 +186,6 @@ async fn show(site: &Site, id: &str) -> Outcome<Value> {
         "csr_hex": record.csr.map(hex::encode),
         "certificates_pem": certificates.collect::<Outcome<Vec<String>>>()?,
         "root_pem": site.trust.root_pem()?,
-        "authorities_pem": site.trust.authorities_pem()?,
+        "authorities_pem": crate::authority_texts::authorities_pem(&site.registry)?,
     }))
 }

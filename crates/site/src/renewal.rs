@@ -94,7 +94,7 @@ async fn on_ticks<F, R>(
 /// Renews what is due; false if anything failed.
 async fn renew(registry: &Registry, credentials: &Credentials, now: OffsetDateTime) -> bool {
     let (mut is_done, mut renewed_own) = (true, false);
-    match credentials.renew(registry, now).await {
+    match credentials.renew(Some(registry), now).await {
         Ok(renewed) => {
             for name in &renewed {
                 tracing::info!(certificate = name.as_str(), "certificate renewed");
@@ -115,7 +115,7 @@ async fn renew(registry: &Registry, credentials: &Credentials, now: OffsetDateTi
         tracing::error!(%error, "overdue approvals cannot be looked up; trying again");
         is_done = false;
     }
-    credentials.staple(registry, now).await;
+    credentials.staple(now).await;
     if let Err(error) = registry.refresh_crls(now).await {
         tracing::error!(%error, "revocation lists could not be renewed; trying again");
         is_done = false;

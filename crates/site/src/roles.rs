@@ -6,8 +6,10 @@
 pub(crate) mod centre;
 pub(crate) mod directory;
 pub(crate) mod host;
+pub(crate) mod hosts;
 pub(crate) mod portal;
 pub(crate) mod registry;
+pub(crate) mod registry_host;
 
 use std::time::Duration;
 

@@ -29,6 +29,8 @@ const DEMANDS: [&str; 3] = [
     "registration.approvals",
     "storage.at_rest",
 ];
+/// The setting by which this host has no registry: without it, a command would make one.
+const ELSEWHERE: &str = "registry_host.address";
 
 /// Settings by dotted name.
 type Settings = BTreeMap<String, Value>;
@@ -87,7 +89,7 @@ pub(crate) fn check_without_file(data: &Path) -> Outcome {
     };
     let before = before.claimed();
     let defaults = flatten(&Config::default())?;
-    for name in DEMANDS {
+    for name in DEMANDS.into_iter().chain([ELSEWHERE]) {
         if let Some(demanded) = before.get(name)
             && Some(demanded) != defaults.get(name)
         {

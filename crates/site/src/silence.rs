@@ -1,16 +1,16 @@
 //! Looks for journals of cameras and gateways that do not move, for health, metrics and the audit log.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use centre::{Centre, SilentJournal};
-use pki::profile::CaKind;
-use registry::Registry;
 use service_kit::Health;
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
-use crate::failure::{OrHint as _, Outcome};
+use crate::admission::Admission;
+use crate::failure::{Failure, OrHint as _, Outcome};
 
 /// Interval between two looks.
 const EVERY: Duration = Duration::from_mins(1);
@@ -32,7 +32,7 @@ pub(crate) async fn follow(silence: Silence, stop: CancellationToken) -> Outcome
 /// Whose journals are looked at.
 pub(crate) struct Silence {
     pub(crate) centre: Centre,
-    pub(crate) registry: Registry,
+    pub(crate) admission: Arc<dyn Admission>,
     /// Hours without a record after which a journal counts as silent.
     pub(crate) hours: u16,
 }
@@ -48,9 +48,10 @@ impl Silence {
             .await
             .or_hint("the index", HINT)?;
         if !silent.is_empty() {
-            let refused = self.registry.refused_holders(CaKind::Devices).await;
-            let refused: HashSet<String> =
-                refused.or_hint("the registry", HINT)?.into_iter().collect();
+            let refused = self.admission.refused_devices().await;
+            let refused = refused
+                .map_err(|refused| Failure::new(anyhow::anyhow!("{}", refused.message), HINT))?;
+            let refused: HashSet<String> = refused.into_iter().collect();
             silent.retain(|one| one.camera().is_none_or(|camera| !refused.contains(camera)));
         }
         let recorded = intake.record_silence(silent, now).await;

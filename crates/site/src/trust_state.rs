@@ -4,31 +4,32 @@ use std::sync::Arc;
 
 use axum::body::Bytes;
 use pki::profile::CaKind;
-use registry::{AuthorityRecord, CrlName, PublishedList, Registry};
+use registry::{AuthorityId, PublishedList};
 use time::OffsetDateTime;
 
 use crate::credentials::Credentials;
 use crate::failure::{OrHint as _, Outcome};
+use crate::issuing::Issuing;
 use crate::trust_bundle::{Bundles, Content};
 
-/// The authorities and lists of a site, read from its registry each time; cheap to clone.
+/// The authorities and lists of a site, asked for each time; cheap to clone.
 #[derive(Clone)]
 pub struct TrustState {
-    registry: Registry,
+    issuing: Arc<dyn Issuing>,
     credentials: Arc<Credentials>,
     bundles: Arc<Bundles>,
     log_key: String,
 }
 
 impl TrustState {
-    pub fn new(
-        registry: Registry,
+    pub(crate) fn new(
+        issuing: Arc<dyn Issuing>,
         credentials: Arc<Credentials>,
         bundles: Bundles,
         log_key: String,
     ) -> Self {
         Self {
-            registry,
+            issuing,
             credentials,
             bundles: Arc::new(bundles),
             log_key,
@@ -38,12 +39,12 @@ impl TrustState {
     /// The trust bundle for cameras, signed, and its number.
     pub async fn bundle(&self, now: OffsetDateTime) -> Outcome<(u64, Bytes)> {
         let content = Content {
-            recipients: self.credentials.recipients(&self.registry, now),
+            recipients: self.credentials.recipients(now),
             authorities: CaKind::ALL
                 .into_iter()
                 // Authorities that will issue soon are among them: a camera knows them before it meets their certificates.
-                .flat_map(|kind| self.registry.told_to_cameras(kind, now))
-                .map(|record| record.certificate)
+                .flat_map(|kind| self.issuing.told_to_cameras(kind, now))
+                .map(|(_, certificate)| certificate)
                 .collect(),
             lists: self.lists_for_cameras(),
             log_key: self.log_key.clone(),
@@ -56,15 +57,15 @@ impl TrustState {
     /// The certificates of the services' authorities that cameras know, in DER.
     pub fn authorities_for_cameras(&self) -> Vec<Vec<u8>> {
         let now = OffsetDateTime::now_utc();
-        let known = self.registry.told_to_cameras(CaKind::Services, now);
-        let known = known.iter().map(|one| pki::cert::to_der(&one.certificate));
+        let known = self.issuing.told_to_cameras(CaKind::Services, now);
+        let known = known.iter().map(|(_, one)| pki::cert::to_der(one));
         known.filter_map(Result::ok).collect()
     }
 
     /// OCSP responses about the certificates that cameras see.
     pub async fn ocsp_responses(&self) -> Vec<Arc<[u8]>> {
         let now = OffsetDateTime::now_utc();
-        self.credentials.ocsp_responses(&self.registry, now).await
+        self.credentials.ocsp_responses(now).await
     }
 
     /// The current revocation lists for cameras and services, in PEM. A custody package has no person's certificate, so
@@ -86,72 +87,31 @@ impl TrustState {
     }
 
     fn lists_for_services(&self) -> Vec<PublishedList> {
-        // Generations that have ended are among them: old signatures are verified with their lists.
-        let records = self.registry.authority_records(OffsetDateTime::now_utc());
-        let issuing = records.iter().map(|record| record.id);
-        let issuing = issuing.filter(|id| id.kind() != CaKind::Users);
-        std::iter::once(CrlName::Root)
-            .chain(issuing.map(CrlName::Issuing))
-            .filter_map(|name| self.registry.published(name))
-            .collect()
+        let lists = self.issuing.lists(OffsetDateTime::now_utc()).into_iter();
+        lists.map(|(_, list)| list).collect()
     }
 
     /// The root's list and those of the services that cameras know: the authorities whose certificates a camera meets. The
     /// devices' lists would grow with the fleet.
     pub fn lists_for_cameras(&self) -> Vec<Arc<[u8]>> {
         let now = OffsetDateTime::now_utc();
-        let of_services = self.registry.told_to_cameras(CaKind::Services, now);
-        let of_services = of_services.iter().map(|one| CrlName::Issuing(one.id));
-        std::iter::once(CrlName::Root)
-            .chain(of_services)
-            .filter_map(|name| self.registry.crl(name))
+        let told = self.issuing.told_to_cameras(CaKind::Services, now);
+        let is_told = |of: &AuthorityId| told.iter().any(|(id, _)| id == of);
+        let lists = self.issuing.lists(now).into_iter();
+        lists
+            .filter(|(of, _)| of.as_ref().is_none_or(is_told))
+            .map(|(_, list)| list.der)
             .collect()
-    }
-
-    /// The generations of a kind whose certificates are in use.
-    fn authorities_of_kind(&self, kind: CaKind) -> Vec<AuthorityRecord> {
-        let records = self.registry.authority_records(OffsetDateTime::now_utc());
-        let of_kind = records.into_iter();
-        of_kind
-            .filter(|record| record.is_needed && record.id.kind() == kind)
-            .collect()
-    }
-
-    /// The issuing authorities, in PEM.
-    pub fn authorities_pem(&self) -> Outcome<String> {
-        let authorities = self.registry.authorities();
-        let pem = authorities
-            .iter()
-            .skip(1)
-            .map(pki::cert::to_pem)
-            .collect::<Result<String, _>>();
-        pem.or_hint("cannot write the authorities", "check the folder pki")
-    }
-
-    /// All generations of an issuing authority, in PEM.
-    pub fn authorities_of_kind_pem(&self, kind: CaKind) -> Outcome<String> {
-        let of_kind = self.authorities_of_kind(kind);
-        let pem = of_kind
-            .iter()
-            .map(|one| pki::cert::to_pem(&one.certificate));
-        let pem = pem.collect::<Result<String, _>>();
-        pem.or_hint("cannot write an authority", "check the folder pki")
-    }
-
-    /// The authority that issued a certificate, in PEM.
-    pub fn issuer_pem(&self, issued: &registry::IssuedRecord) -> Outcome<String> {
-        const HINT: &str = "check the folder pki";
-        let id = issued.issuer().or_hint("an authority", HINT)?;
-        let records = self.registry.authority_records(OffsetDateTime::now_utc());
-        let issuer = records.iter().find(|record| record.id == id);
-        let pem = issuer.map(|record| pki::cert::to_pem(&record.certificate));
-        let pem = pem.transpose().or_hint("cannot write an authority", HINT)?;
-        Ok(pem.unwrap_or_default())
     }
 
     /// The root certificate, in PEM.
     pub fn root_pem(&self) -> Outcome<String> {
-        pki::cert::to_pem(self.registry.root())
+        pki::cert::to_pem(&self.issuing.root())
             .or_hint("cannot write the root", "check pki/root.pem")
+    }
+
+    /// The root's fingerprint, as trust files have it.
+    pub(crate) fn root(&self) -> pki::cert::Certificate {
+        self.issuing.root()
     }
 }

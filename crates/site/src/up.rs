@@ -10,6 +10,7 @@ use crate::failure::Outcome;
 use crate::gate::Gate;
 use crate::notices::Notices;
 use crate::parts::Site;
+use crate::portal_services::Pages;
 use crate::roles::centre::CentreRole;
 use crate::roles::directory::DirectoryRole;
 use crate::roles::host::HostRole;
@@ -28,9 +29,12 @@ impl Running {
     /// Binds every listener and starts serving.
     pub async fn start(site: &Site) -> Outcome<Self> {
         let doors = Doors::new();
-        let gate = Arc::new(Gate::new(site.clone()));
-        let portal = Arc::new(PortalRole::new(site, &doors, &gate));
-        let centre = Arc::new(CentreRole::new(site, &doors, &gate));
+        let parts = site.centre_parts();
+        let (audit, audit_pool) = (site.portal_audit.clone(), site.audit_pool.clone());
+        let gate = Arc::new(Gate::new(Arc::clone(&parts.admission), audit, audit_pool));
+        let pages = Pages::Here(Box::new(site.clone()));
+        let portal = Arc::new(PortalRole::new(&parts, pages, &doors, &gate));
+        let centre = Arc::new(CentreRole::new(&parts, &doors, &gate));
         let notices = Notices::new(site, Arc::clone(&portal.address));
         let registry = Arc::new(RegistryRole::new(site, &doors, notices));
         let directory = DirectoryRole {
@@ -38,7 +42,7 @@ impl Running {
         };
         // They are closed in the other direction: the log last, after all its writers.
         let mut roles: Vec<Arc<dyn Role>> = vec![
-            Arc::new(HostRole::new(site)),
+            Arc::new(HostRole::of_site(site)),
             Arc::new(directory),
             registry.clone(),
             centre.clone(),

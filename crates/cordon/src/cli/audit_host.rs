@@ -1,33 +1,8 @@
-//! `cordon run`, `cordon peer`, and what concerns the audit host.
+//! `cordon peer`, and what concerns the audit host.
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
-
-/// A role that runs on a host of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum RoleName {
-    /// Mirrors the logs of other hosts and raises alarms.
-    Audit,
-}
-
-/// `cordon run`.
-#[derive(Debug, Args)]
-pub(crate) struct Run {
-    /// Which roles.
-    #[arg(value_name = "ROLE", required = true)]
-    #[allow(
-        dead_code,
-        reason = "the command line has checked it, and there is one role so far"
-    )]
-    roles: Vec<RoleName>,
-    /// Settings, with a section for each role.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) config: PathBuf,
-    /// File with the passphrase of the key files.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) passphrase_file: Option<PathBuf>,
-}
+use clap::{Args, Subcommand};
 
 /// `cordon peer …`.
 #[derive(Debug, Subcommand)]

@@ -10,7 +10,7 @@ use super::{list, text};
 use crate::cli::{HolderArgs, Registry, Replace, SiteArgs};
 use commandline::{Failure, OrHint as _, Outcome};
 use site::administration::{QuarantineOrder, ReplacementStep};
-use site::config::Config;
+use site::config::{Config, Hosts};
 use site::control::{Change, Request, ask};
 
 pub(crate) async fn run(command: Registry, json: bool) -> Outcome {
@@ -187,6 +187,8 @@ fn template(config: &Config, device: &str) -> String {
         .names
         .first()
         .map_or("localhost", String::as_str);
+    let elsewhere = config.hosts.iter().find_map(Hosts::intake);
+    let (intake, intake_port) = elsewhere.unwrap_or((host, config.listen.intake.port()));
     format!(
         "# Camera agent of {device}; every setting is described in docs/camera.md.\n\
          # Paths are relative to the folder of this file.\n\n\
@@ -196,9 +198,8 @@ fn template(config: &Config, device: &str) -> String {
          # Zone of the clock of a head whose EXIF has neither offset nor GPS time, as Europe/Warsaw.\n\
          time_zone = \"UTC\"\n\n\
          [spool]\nfolder = \"spool\"\nmax_bytes = 2000000000\n\n\
-         [centre]\nhost = \"{host}\"\nport = {}\n\n\
+         [centre]\nhost = \"{intake}\"\nport = {intake_port}\n\n\
          [enrolment]\nhost = \"{host}\"\nport = {}\ncode_file = \"code\"\n",
-        config.listen.intake.port(),
         config.listen.enrolment.port(),
     )
 }

@@ -24,6 +24,7 @@ use commandline::stop_on_signals;
 use commandline::{Failure, OrHint as _, Outcome};
 use site::Site;
 use site::administrator::{Caller, admit};
+use site::authority_texts::authorities_pem;
 use site::console::this_process;
 use site::control::{Request, execute};
 use site::up::Running;
@@ -212,12 +213,12 @@ impl DemoCamera {
         write(&folder.join("root.pem"), site.trust.root_pem()?.as_bytes())?;
         write(
             &folder.join("authorities.pem"),
-            site.trust.authorities_pem()?.as_bytes(),
+            authorities_pem(&site.registry)?.as_bytes(),
         )?;
         write(
             &folder.join("recipients.pem"),
             site.credentials
-                .recipients_pem(&site.registry, time::OffsetDateTime::now_utc())?
+                .recipients_pem(time::OffsetDateTime::now_utc())?
                 .as_bytes(),
         )?;
         if !folder.join("identity.pem").exists() {

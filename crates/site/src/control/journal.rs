@@ -12,6 +12,7 @@ use time::OffsetDateTime;
 use super::request::{Answer, MAX_MESSAGE, Request};
 use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::parts::Site;
+use crate::parts::centre_parts::CentreParts;
 
 /// Role of the daemon's events in the central log.
 pub const GATEWAY_ROLE: &str = "gateway";
@@ -78,16 +79,16 @@ fn of_a_tunnel(value: &Value) -> Result<Event, String> {
 }
 
 /// Carries out [`Request::Journal`].
-pub(super) async fn record(site: &Site, first: u64, events: Vec<Value>) -> Outcome<Value> {
-    let log = site.audit.role(GATEWAY_ROLE);
+pub(super) async fn record(parts: &CentreParts, first: u64, events: Vec<Value>) -> Outcome<Value> {
+    let log = parts.audit.role(GATEWAY_ROLE);
     let log = log.or_hint("cannot open the gateway's journal", "check the disk")?;
-    let taken = site
+    let taken = parts
         .audit_pool
         .run(move || take_over(&log, first, &events))
         .await;
     let taken = taken.or_hint("cannot record the events", "see the log")?;
     let failed = |error| Failure::new(anyhow::anyhow!("{error}"), "see the log of the site");
-    let moved = site.centre.intake();
+    let moved = parts.centre.intake();
     let moved = moved.journal_moved(centre::GATEWAY_JOURNAL, OffsetDateTime::now_utc());
     if let Err(error) = moved.await {
         // The events are in the log: that the time is not noted must not have them sent again.

@@ -1,6 +1,7 @@
 //! Opening a site: each role after those that it needs, and the checks between them.
 
 use pki::key::Passphrase;
+use pki::path::TrustStore;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -24,9 +25,9 @@ use super::{
     private, registry_settings, renew_authorities, role,
 };
 use crate::config::Config;
-use crate::credentials::Credentials;
+use crate::credentials::{self, Credentials};
 use crate::databases::{CHANGED, is_foreign};
-use crate::failure::{OrHint as _, Outcome};
+use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::last_checkpoint;
 use crate::registration::subject_of;
 use crate::trust_bundle::Bundles;
@@ -61,35 +62,22 @@ impl Site {
         accelerator: impl FnOnce(&Config) -> Accelerator,
         rebuilds: bool,
     ) -> Outcome<(Self, Option<(Rebuilt, PathBuf)>)> {
-        let config = Config::load(args.config.as_deref())?;
-        let data = args.data.clone();
-        crate::owner::check(&data)?;
-        durable::create_dir_all(&data).or_hint(
-            format!("cannot make the data folder {}", data.display()),
-            "name another folder with --data, or check its rights",
-        )?;
-        private(&data)?;
-        if args.config.is_none() {
-            crate::settings::check_without_file(&data)?;
+        let Ground {
+            config,
+            data,
+            secret,
+            clock,
+            audit,
+            now,
+            kept,
+        } = Ground::open(args)?;
+        if let Some(host) = &config.registry_host {
+            let error = anyhow::anyhow!("the registry of this site is on {}", host.address);
+            return Err(Failure::new(
+                error,
+                "give this command there; here, start `cordon run centre portal`",
+            ));
         }
-        crate::at_rest::demand(&config, &data)?;
-        let secret = commandline::passphrase(&data, args.passphrase_file.as_deref())?;
-        let secret = Passphrase::new(secret);
-        let clock = crate::clock::floor(&data)?;
-        let real = OffsetDateTime::now_utc();
-        if let Err(behind) = clock.check(real) {
-            tracing::error!("{behind}: nothing is issued and no block is settled until then");
-        }
-        // What a start makes, lists for instance, must not be older than what was made before.
-        let now = clock.or_later(real);
-
-        last_checkpoint::check_there(&data)?;
-        crate::export::sweep(&data).or_hint(
-            format!("cannot remove interrupted exports in {}", data.display()),
-            "check the folder's rights and its disk",
-        )?;
-        let audit = open_audit(&data, &secret, &config.site.log_origin)?;
-        let kept = last_checkpoint::check(&data, &audit)?;
         let file = data.join("directory.sqlite");
         check_relied_on(&data, &file, &audit, rebuilds).await?;
         last_checkpoint::begin(&data, &audit, kept, now)?;
@@ -119,58 +107,37 @@ impl Site {
         )?;
         let accelerator = accelerator(&config);
         let credentials = Credentials::open(
-            folder.clone(),
-            secret,
-            algorithm(&config.keys.leaf),
-            config.site.names.clone(),
-            Arc::clone(accelerator.policy()),
-            &registry,
+            credentials::Settings {
+                folder: folder.clone(),
+                secret,
+                algorithm: algorithm(&config.keys.leaf),
+                names: config.site.names.clone(),
+                engines: Arc::clone(accelerator.policy()),
+            },
+            Arc::new(registry.clone()),
+            Some(&registry),
             now,
         )
         .await?;
         let credentials = Arc::new(credentials);
         let trust = TrustState::new(
-            registry.clone(),
+            Arc::new(registry.clone()),
             Arc::clone(&credentials),
             Bundles::open(&folder)?,
             audit.verifier().to_string(),
         );
 
-        let access = CedarRules::shipped().or_hint("cannot load the access rules", "reinstall")?;
-        let access: Arc<dyn PolicyDecisionPoint> = Arc::new(access);
-        let setup = || -> Outcome<centre::Setup> {
-            Ok(centre::Setup {
-                data: data.join("centre"),
+        let access = rules()?;
+        let setup = || {
+            centre_setup(&CentreGround {
+                data: &data,
+                config: &config,
+                audit: &audit,
+                audit_pool: &audit_pool,
+                clock: &clock,
+                access: &access,
                 keys: credentials.centre_keys(),
                 trust: registry.trust(),
-                scanner: config.scanner(),
-                audit: role(&audit, "centre")?,
-                log_origin: config.site.log_origin.clone(),
-                access: access.clone(),
-                units: Units {
-                    default: config.units.default.clone(),
-                    by_device: config.units.cameras.clone(),
-                },
-                audit_pool: audit_pool.clone(),
-                clock: clock.clone(),
-                checkpoint: crate::log_proof::checkpoint(&audit),
-                destruction_delay: std::time::Duration::from_secs(
-                    u64::from(config.intake.destroy_after_hours.get()) * 3600,
-                ),
-                limits: Limits {
-                    max_block: config.intake.max_block_bytes,
-                    max_open_per_device: config.intake.max_open_uploads,
-                    upload_lifetime: std::time::Duration::from_secs(
-                        u64::from(config.intake.upload_days) * 24 * 3600,
-                    ),
-                    max_quarantine: config.intake.max_quarantine_bytes,
-                    quota: centre::Quota {
-                        bytes_per_day: config.intake.max_bytes_per_day,
-                        uploads_per_hour: config.intake.max_uploads_per_hour,
-                        quarantined_blocks: config.intake.max_quarantined_blocks,
-                        reserved_bytes: config.intake.reserved_bytes,
-                    },
-                },
             })
         };
         let rebuilt = match rebuilds {
@@ -198,8 +165,118 @@ impl Site {
     }
 }
 
+/// The rules that the program has with it.
+pub(super) fn rules() -> Outcome<Arc<dyn PolicyDecisionPoint>> {
+    let rules = CedarRules::shipped().or_hint("cannot load the access rules", "reinstall")?;
+    Ok(Arc::new(rules))
+}
+
+/// What a host opens first: settings, secret, clock and log.
+pub(super) struct Ground {
+    pub(super) config: Config,
+    pub(super) data: PathBuf,
+    pub(super) secret: Passphrase,
+    pub(super) clock: ClockFloor,
+    pub(super) audit: SharedLog,
+    /// By the clock, and no earlier than what was made before.
+    pub(super) now: OffsetDateTime,
+    /// The newest checkpoint of the last run.
+    pub(super) kept: last_checkpoint::Kept,
+}
+
+impl Ground {
+    pub(super) fn open(args: &SiteArgs) -> Outcome<Self> {
+        let config = Config::load(args.config.as_deref())?;
+        let data = args.data.clone();
+        crate::owner::check(&data)?;
+        durable::create_dir_all(&data).or_hint(
+            format!("cannot make the data folder {}", data.display()),
+            "name another folder with --data, or check its rights",
+        )?;
+        private(&data)?;
+        if args.config.is_none() {
+            crate::settings::check_without_file(&data)?;
+        }
+        crate::at_rest::demand(&config, &data)?;
+        let secret = commandline::passphrase(&data, args.passphrase_file.as_deref())?;
+        let secret = Passphrase::new(secret);
+        let clock = crate::clock::floor(&data)?;
+        let real = OffsetDateTime::now_utc();
+        if let Err(behind) = clock.check(real) {
+            tracing::error!("{behind}: nothing is issued and no block is settled until then");
+        }
+        // What a start makes, lists for instance, must not be older than what was made before.
+        let now = clock.or_later(real);
+        last_checkpoint::check_there(&data)?;
+        crate::export::sweep(&data).or_hint(
+            format!("cannot remove interrupted exports in {}", data.display()),
+            "check the folder's rights and its disk",
+        )?;
+        let audit = open_audit(&data, &secret, &config.site.log_origin)?;
+        let kept = last_checkpoint::check(&data, &audit)?;
+        Ok(Self {
+            config,
+            data,
+            secret,
+            clock,
+            audit,
+            now,
+            kept,
+        })
+    }
+}
+
+/// What a centre is opened with.
+pub(super) struct CentreGround<'a> {
+    pub(super) data: &'a Path,
+    pub(super) config: &'a Config,
+    pub(super) audit: &'a SharedLog,
+    pub(super) audit_pool: &'a Pool,
+    pub(super) clock: &'a ClockFloor,
+    pub(super) access: &'a Arc<dyn PolicyDecisionPoint>,
+    pub(super) keys: centre::Keys,
+    pub(super) trust: TrustStore,
+}
+
+pub(super) fn centre_setup(ground: &CentreGround<'_>) -> Outcome<centre::Setup> {
+    let CentreGround { config, audit, .. } = ground;
+    Ok(centre::Setup {
+        data: ground.data.join("centre"),
+        keys: ground.keys.clone(),
+        trust: ground.trust.clone(),
+        scanner: config.scanner(),
+        audit: role(audit, "centre")?,
+        log_origin: config.site.log_origin.clone(),
+        access: ground.access.clone(),
+        units: Units {
+            default: config.units.default.clone(),
+            by_device: config.units.cameras.clone(),
+        },
+        audit_pool: ground.audit_pool.clone(),
+        clock: ground.clock.clone(),
+        checkpoint: crate::log_proof::checkpoint(audit),
+        destruction_delay: std::time::Duration::from_secs(
+            u64::from(config.intake.destroy_after_hours.get()) * 3600,
+        ),
+        limits: Limits {
+            max_block: config.intake.max_block_bytes,
+            max_open_per_device: config.intake.max_open_uploads,
+            upload_lifetime: std::time::Duration::from_secs(
+                u64::from(config.intake.upload_days) * 24 * 3600,
+            ),
+            max_quarantine: config.intake.max_quarantine_bytes,
+            quota: centre::Quota {
+                bytes_per_day: config.intake.max_bytes_per_day,
+                uploads_per_hour: config.intake.max_uploads_per_hour,
+                quarantined_blocks: config.intake.max_quarantined_blocks,
+                reserved_bytes: config.intake.reserved_bytes,
+            },
+        },
+    })
+}
+
 /// Gives advice about a centre that does not open.
-fn opened<T>(centre: Result<T, SetupError>) -> Outcome<T> {
+pub(super) fn opened<T>(centre: Result<T, SetupError>) -> Outcome<T> {
     let hint = match &centre {
         Err(SetupError::IndexIncomplete { .. }) => {
             "bring back the newest index, or make it anew with `cordon evidence rebuild-index --data DIR`"
@@ -392,7 +469,7 @@ async fn report_flawed(directory: &Directory) {
 }
 
 /// Waits for the accelerator. A handshake has it sign on a thread of the runtime: other work there continues meanwhile.
-fn beside_others(wait: &mut dyn FnMut()) {
+pub(super) fn beside_others(wait: &mut dyn FnMut()) {
     let runtime = Handle::try_current().map(|runtime| runtime.runtime_flavor());
     match runtime {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(wait),

@@ -11,12 +11,12 @@ use portal_evidence::{Download, Evidence, PackageDownload};
 use time::OffsetDateTime;
 
 use crate::gate::Gate;
-use crate::parts::Site;
+use crate::parts::centre_parts::CentreParts;
 use crate::rights;
 
 /// The evidence of a site.
 pub(crate) struct SiteEvidence {
-    pub(crate) site: Site,
+    pub(crate) parts: CentreParts,
     pub(crate) gate: Arc<Gate>,
 }
 
@@ -35,7 +35,7 @@ impl SiteEvidence {
 impl Evidence for SiteEvidence {
     async fn overview(&self, who: &Principal) -> Result<Overview, PageError> {
         let overview = self
-            .site
+            .parts
             .centre
             .review()
             .overview(who, OffsetDateTime::now_utc())
@@ -52,17 +52,17 @@ impl Evidence for SiteEvidence {
         who: &Principal,
         filter: &Filter,
     ) -> Result<Page<Summary>, PageError> {
-        let review = self.site.centre.review();
+        let review = self.parts.centre.review();
         review.list(who, filter).await.map_err(problem)
     }
 
     async fn violation(&self, who: &Principal, id: &str) -> Result<Details, PageError> {
-        let review = self.site.centre.review();
+        let review = self.parts.centre.review();
         review.get(who, id).await.map_err(problem)
     }
 
     async fn thumbnail(&self, who: &Principal, id: &str) -> Result<Vec<u8>, PageError> {
-        self.site
+        self.parts
             .centre
             .review()
             .thumbnail(who, id)
@@ -78,7 +78,7 @@ impl Evidence for SiteEvidence {
         asked: &Asked,
     ) -> Result<Download, PageError> {
         let epoch = self.epoch(who).await?;
-        let review = self.site.centre.review();
+        let review = self.parts.centre.review();
         let medium = review.medium_stream(who, id, index, asked).await;
         let medium = medium.map_err(problem)?;
         Ok(Download {
@@ -97,7 +97,7 @@ impl Evidence for SiteEvidence {
         reason: &str,
         seen: u64,
     ) -> Result<(), PageError> {
-        self.site
+        self.parts
             .centre
             .review()
             .decide(who, id, decision, reason, seen)
@@ -106,12 +106,13 @@ impl Evidence for SiteEvidence {
     }
 
     async fn export(&self, who: &Principal, id: &str) -> Result<PackageDownload, PageError> {
-        let context = crate::export::context(&self.site).map_err(|error| {
-            tracing::error!(error = %error.message(), "export failed");
-            PageError::Failed("the package could not be made".to_owned())
-        })?;
+        let context =
+            crate::export::context(&self.parts.audit, &self.parts.trust).map_err(|error| {
+                tracing::error!(error = %error.message(), "export failed");
+                PageError::Failed("the package could not be made".to_owned())
+            })?;
         let epoch = self.epoch(who).await?;
-        let review = self.site.centre.review();
+        let review = self.parts.centre.review();
         let export = review.export(who, id, context).await.map_err(problem)?;
         let body = crate::export::stream(export, id.to_owned());
         Ok(PackageDownload {
@@ -121,7 +122,7 @@ impl Evidence for SiteEvidence {
     }
 
     async fn cameras(&self, who: &Principal) -> Result<Vec<Camera>, PageError> {
-        let review = self.site.centre.review();
+        let review = self.parts.centre.review();
         review.cameras(who).await.map_err(problem)
     }
 }

@@ -9,14 +9,14 @@ use portal_audit::{AuditPage, AuditRow, Log};
 use time::OffsetDateTime;
 
 use crate::gate::Gate;
-use crate::parts::Site;
+use crate::parts::centre_parts::CentreParts;
 
 /// Audit events on one page.
 const AUDIT_PAGE: u64 = 100;
 
 /// The audit log of a site.
 pub(crate) struct SiteLog {
-    pub(crate) site: Site,
+    pub(crate) parts: CentreParts,
     pub(crate) gate: Arc<Gate>,
 }
 
@@ -24,7 +24,7 @@ impl Log for SiteLog {
     async fn read(&self, who: &Principal, before: Option<u64>) -> Result<AuditPage, PageError> {
         let resource = Resource::system();
         let decision =
-            self.site
+            self.parts
                 .access
                 .decide(who, Action::AuditRead, &resource, &Context::default());
         let now = OffsetDateTime::now_utc();
@@ -42,9 +42,9 @@ impl Log for SiteLog {
             let (reasons, policies) = (decision.reasons, decision.determining);
             return Err(PageError::Denied { reasons, policies });
         }
-        let audit = self.site.audit.clone();
+        let audit = self.parts.audit.clone();
         let page = self
-            .site
+            .parts
             .audit_pool
             .run(move || audit_page(&audit, before))
             .await;

@@ -137,7 +137,7 @@ pub(crate) async fn chain(site: &Site, serial: &str) -> Outcome<String> {
     let leaf = pki::cert::from_der(&record.certificate)
         .and_then(|leaf| pki::cert::to_pem(&leaf))
         .or_hint("cannot write the certificate", LOG)?;
-    Ok(leaf + &site.trust.issuer_pem(&record)?)
+    Ok(leaf + &crate::authority_texts::issuer_pem(&site.registry, &record)?)
 }
 
 fn missing(request: &Request, policy: &Policy) -> Vec<String> {

@@ -10,27 +10,30 @@ use base64::engine::general_purpose::STANDARD;
 use centre::Centre;
 use error_report::Report;
 use futures_util::future::BoxFuture;
-use pki::path::Purpose;
+use pki::path::{Purpose, TrustStore};
 use pki::tls::{ClientAuth, ServerTls};
 use pool::Pool;
-use registry::Registry;
 use service_kit::{Doors, Health, Opened, Place, Role, Task, every};
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
 use super::HOUSEKEEPING;
+use crate::admission::Admission;
 use crate::credentials::Credentials;
 use crate::databases::watch_index;
 use crate::failure::{OrHint as _, Outcome};
 use crate::gate::{self, Gate};
-use crate::parts::{Disk, Site};
+use crate::parts::Disk;
+use crate::parts::centre_parts::CentreParts;
 use crate::silence::{self, Silence};
 use crate::trust_state::TrustState;
 use crate::{log_proof, trust_bundle};
 
 pub(crate) struct CentreRole {
     centre: Centre,
-    registry: Registry,
+    admission: Arc<dyn Admission>,
+    /// Of the devices that may connect.
+    devices: TrustStore,
     trust: TrustState,
     credentials: Arc<Credentials>,
     audit: SharedLog,
@@ -43,25 +46,26 @@ pub(crate) struct CentreRole {
 }
 
 impl CentreRole {
-    pub(crate) fn new(site: &Site, doors: &Doors, gate: &Arc<Gate>) -> Self {
+    pub(crate) fn new(parts: &CentreParts, doors: &Doors, gate: &Arc<Gate>) -> Self {
         Self {
-            centre: site.centre.clone(),
-            registry: site.registry.clone(),
-            trust: site.trust.clone(),
-            credentials: Arc::clone(&site.credentials),
-            audit: site.audit.clone(),
-            audit_pool: site.audit_pool.clone(),
+            centre: parts.centre.clone(),
+            admission: Arc::clone(&parts.admission),
+            devices: parts.holders.clone(),
+            trust: parts.trust.clone(),
+            credentials: Arc::clone(&parts.credentials),
+            audit: parts.audit.clone(),
+            audit_pool: parts.audit_pool.clone(),
             gate: Arc::clone(gate),
             doors: doors.clone(),
-            disk: site.disk(),
-            journal_silence_hours: site.config.intake.journal_silence_hours,
-            intake: Place::new("listen.intake", site.config.listen.intake),
+            disk: parts.disk(),
+            journal_silence_hours: parts.config.intake.journal_silence_hours,
+            intake: Place::new("listen.intake", parts.config.listen.intake),
         }
     }
 
     /// Cameras, which may be behind a narrow link.
     fn tls(&self) -> Outcome<Arc<rustls::ServerConfig>> {
-        let trust = self.registry.trust();
+        let trust = self.devices.clone();
         ServerTls::new(self.credentials.server())
             .with_client_auth(ClientAuth::Required, trust, Purpose::ClientDevice)
             .with_alpn(&["http/1.1"])
@@ -98,7 +102,7 @@ impl Role for CentreRole {
             intake.anew = Some(self.credentials.renewals());
             let silence = Silence {
                 centre: self.centre.clone(),
-                registry: self.registry.clone(),
+                admission: Arc::clone(&self.admission),
                 hours: self.journal_silence_hours,
             };
             let tasks = vec![

@@ -12,31 +12,34 @@ use tokio_util::sync::CancellationToken;
 use super::{HOUSEKEEPING, timeout};
 use crate::failure::{OrHint as _, Outcome};
 use crate::gate::{self, Gate};
-use crate::parts::Site;
+use crate::parts::centre_parts::CentreParts;
+use crate::portal_services::{self, Pages};
+use crate::rights;
 use crate::uninterrupted::Uninterrupted;
-use crate::{portal_services, rights};
 
 pub(crate) struct PortalRole {
-    site: Site,
+    parts: CentreParts,
+    pages: Pages,
     gate: Arc<Gate>,
     doors: Doors,
     pub(crate) address: Arc<Place>,
 }
 
 impl PortalRole {
-    pub(crate) fn new(site: &Site, doors: &Doors, gate: &Arc<Gate>) -> Self {
+    pub(crate) fn new(parts: &CentreParts, pages: Pages, doors: &Doors, gate: &Arc<Gate>) -> Self {
         Self {
-            site: site.clone(),
+            parts: parts.clone(),
+            pages,
             gate: Arc::clone(gate),
             doors: doors.clone(),
-            address: Arc::new(Place::new("listen.portal", site.config.listen.portal)),
+            address: Arc::new(Place::new("listen.portal", parts.config.listen.portal)),
         }
     }
 
     /// People, with browsers: they come with a certificate or with a password.
     fn tls(&self) -> Outcome<Arc<rustls::ServerConfig>> {
-        let trust = self.site.registry.trust();
-        ServerTls::new(self.site.credentials.server())
+        let trust = self.parts.holders.clone();
+        ServerTls::new(self.parts.credentials.server())
             .with_client_auth(ClientAuth::Optional, trust, Purpose::ClientUser)
             .with_alpn(&["h2", "http/1.1"])
             .build()
@@ -48,8 +51,8 @@ impl PortalRole {
         let people = axum::middleware::from_fn_with_state(Arc::clone(gate), gate::people);
         // The layer that was added last is the first to see a request.
         let lasting = axum::middleware::from_fn_with_state(Arc::clone(gate), rights::of_people);
-        let api = self.site.centre.api_router().layer(lasting).layer(people);
-        let pages = portal_services::shell(&self.site, gate)?
+        let api = self.parts.centre.api_router().layer(lasting).layer(people);
+        let pages = portal_services::shell(&self.parts, &self.pages, gate)?
             .router()
             .merge(api);
         Ok(Uninterrupted::default().layer(pages).layer(timeout()))

@@ -1,0 +1,17 @@
+//! Who a person or a device is, right now: what intake and portal ask at every request.
+//!
+//! Registry and directory know. [`Local`] asks those of this host. [`Remote`] asks the host that has them, over a connection
+//! between peers; [`door`] answers there. Without an answer all are refused.
+
+mod door;
+mod local;
+mod remote;
+mod seam;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+pub(crate) use door::router;
+pub(crate) use local::Local;
+pub(crate) use remote::Remote;
+pub(crate) use seam::{Admission, DISK_FULL};
