@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::content::{Content, Member, entry_uuid};
-use crate::name::{Name, SEPARATOR, escaped};
+use crate::name::{Name, SEPARATOR, escaped, prepared};
 use crate::schema::{self, Attribute, Class, View};
 
 /// Name of the subschema subentry.
@@ -334,36 +334,39 @@ fn base(content: &Content) -> Entry {
     entry.with(&schema::O, [organisation])
 }
 
-/// Units, their members, and those of roles.
+/// A group's name as it was first written, and the names of its members' entries.
+type Groups = BTreeMap<String, (String, BTreeSet<String>)>;
+
+/// Units, their members, and those of roles. Names of units that differ in upper and lower case are one unit, as they are one
+/// name for LDAP.
 fn groups(content: &Content) -> Vec<Entry> {
-    let (mut units, mut roles) = (BTreeMap::new(), BTreeMap::new());
+    let (mut units, mut roles) = (Groups::new(), Groups::new());
     for member in &content.members {
         let dn = person_name(content, &member.uid).text();
         for (groups, names) in [(&mut units, &member.units), (&mut roles, &member.roles)] {
             for name in names {
-                let group: &mut BTreeSet<String> = groups.entry(name.clone()).or_default();
-                group.insert(dn.clone());
+                let group = groups.entry(prepared(name));
+                let (_, members) = group.or_insert_with(|| (name.clone(), BTreeSet::new()));
+                members.insert(dn.clone());
             }
         }
     }
     let mut entries = Vec::new();
-    for unit in units.keys() {
+    for (unit, _) in units.values() {
         let name = below(&content.base, &[("ou", unit), ("ou", "units")]);
-        let uuid = entry_uuid(&content.namespace, "unit", unit);
+        let uuid = entry_uuid(&content.namespace, "unit", &prepared(unit));
         let classes = ["top", "organizationalUnit"];
         let entry =
             Entry::new(&name, Class::Contact).of_classes(&classes, "organizationalUnit", uuid);
         entries.push(entry.with(&schema::OU, [unit.as_str()]));
     }
-    let of_units = units
-        .into_iter()
-        .map(|group| (group, "groups", Class::Contact));
-    let of_roles = roles
-        .into_iter()
-        .map(|group| (group, "roles", Class::Rights));
+    let of_units = units.into_values();
+    let of_units = of_units.map(|group| (group, "groups", Class::Contact));
+    let of_roles = roles.into_values();
+    let of_roles = of_roles.map(|group| (group, "roles", Class::Rights));
     for ((group, members), container, class) in of_units.chain(of_roles) {
         let name = below(&content.base, &[("cn", &group), ("ou", container)]);
-        let uuid = entry_uuid(&content.namespace, container, &group);
+        let uuid = entry_uuid(&content.namespace, container, &prepared(&group));
         let entry =
             Entry::new(&name, class).of_classes(&["top", "groupOfNames"], "groupOfNames", uuid);
         entries.push(

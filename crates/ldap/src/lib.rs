@@ -213,7 +213,11 @@ impl<S: Services> Ldap<S> {
                 }
             }
         }
-        let _turn = self.turns.of(&uid).acquire_owned().await;
+        // Anonymous clients would wait for one another: one that reads nothing could keep the others from the root DSE.
+        let _turn = match connection.session.bound() {
+            Some(_) => self.turns.of(&uid).acquire_owned().await.ok(),
+            None => None,
+        };
         match &mut step {
             Step::Search(search) => {
                 if !search.has_base(tree, view) {

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::Semaphore;
 
-/// Searches and comparisons of one person at the same time; further ones wait. Anonymous clients share one entry: what they
-/// may see is answered from memory at once. Our choice: an address book asks once at a time.
+/// Searches and comparisons of one person at the same time; further ones wait. Our choice: an address book sends one after the
+/// other.
 const AT_ONCE: usize = 4;
 /// Entries below which the table is not swept.
 const SMALL: usize = 64;

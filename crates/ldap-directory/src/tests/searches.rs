@@ -183,3 +183,38 @@ fn wrong_pages_are_refused() {
     let (names, ..) = run(&mut started(request, paged(5, cookie)), &tree(), CONTACTS);
     assert!(names.is_empty(), "{names:?}");
 }
+
+#[test]
+fn units_that_differ_in_case_are_one_group() {
+    let members = [
+        ("ana-1", "Traffic"),
+        ("ben-2", "traffic"),
+        ("eva-3", "K9, A=B"),
+    ];
+    let members = members.map(|(uid, unit)| member(uid, "A B", 1, &[], &[unit]));
+    let tree = Tree::new(&content(members.to_vec()));
+    let found = |filter: LdapFilter| {
+        let mut request = request("o=LEA-EU", LdapSearchScope::Subtree, "(cn=*)");
+        request.filter = filter;
+        run(&mut started(request, Vec::new()), &tree, CONTACTS).0
+    };
+    let people = found(LdapFilter::Equality(
+        "memberOf".to_owned(),
+        "cn=traffic,ou=groups,o=LEA-EU".to_owned(),
+    ));
+    assert_eq!(people.len(), 2);
+    let groups = found(LdapFilter::Equality(
+        "member".to_owned(),
+        "uid=ben-2,ou=people,o=LEA-EU".to_owned(),
+    ));
+    assert_eq!(groups, ["cn=Traffic,ou=groups,o=LEA-EU"]);
+    // A name with the signs of names is escaped where it is part of one.
+    let units = found(LdapFilter::Equality("ou".to_owned(), "k9, a=b".to_owned()));
+    assert_eq!(
+        units,
+        [
+            "uid=eva-3,ou=people,o=LEA-EU",
+            "ou=K9\\, A\\=B,ou=units,o=LEA-EU"
+        ]
+    );
+}
