@@ -23,6 +23,7 @@ pub mod gate;
 pub mod giver;
 pub mod keys;
 pub mod last_checkpoint;
+mod ldap_services;
 mod log_proof;
 pub mod notices;
 mod openvpn;

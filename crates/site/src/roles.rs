@@ -9,12 +9,16 @@ pub(crate) mod host;
 pub(crate) mod portal;
 pub(crate) mod registry;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use pki::path::Purpose;
+use pki::tls::{ClientAuth, ServerTls};
 use service_kit::Health;
 use time::OffsetDateTime;
 use tower_http::timeout::TimeoutLayer;
 
+use crate::failure::{OrHint as _, Outcome};
 use crate::parts::Site;
 
 /// Longest time for one page or answer; uploads have their own limit per silence.
@@ -24,6 +28,16 @@ const HOUSEKEEPING: Duration = Duration::from_mins(5);
 
 fn timeout() -> TimeoutLayer {
     TimeoutLayer::with_status_code(http::StatusCode::REQUEST_TIMEOUT, REQUEST)
+}
+
+/// For people with browsers and address books: they come with a certificate or with a password.
+fn tls_for_people(site: &Site, alpn: &[&str]) -> Outcome<Arc<rustls::ServerConfig>> {
+    let trust = site.registry.trust();
+    ServerTls::new(site.credentials.server())
+        .with_client_auth(ClientAuth::Optional, trust, Purpose::ClientUser)
+        .with_alpn(alpn)
+        .build()
+        .or_hint("cannot set up TLS", "check keys/server.pem")
 }
 
 /// What a person has to know of a whole site, whose roles may run or not.

@@ -4,13 +4,11 @@ use std::sync::Arc;
 
 use axum::Router;
 use futures_util::future::BoxFuture;
-use pki::path::Purpose;
-use pki::tls::{ClientAuth, ServerTls};
 use service_kit::{Doors, Opened, Place, Role, Task, every};
 use tokio_util::sync::CancellationToken;
 
-use super::{HOUSEKEEPING, timeout};
-use crate::failure::{OrHint as _, Outcome};
+use super::{HOUSEKEEPING, timeout, tls_for_people};
+use crate::failure::Outcome;
 use crate::gate::{self, Gate};
 use crate::parts::Site;
 use crate::uninterrupted::Uninterrupted;
@@ -31,16 +29,6 @@ impl PortalRole {
             doors: doors.clone(),
             address: Arc::new(Place::new("listen.portal", site.config.listen.portal)),
         }
-    }
-
-    /// People, with browsers: they come with a certificate or with a password.
-    fn tls(&self) -> Outcome<Arc<rustls::ServerConfig>> {
-        let trust = self.site.registry.trust();
-        ServerTls::new(self.site.credentials.server())
-            .with_client_auth(ClientAuth::Optional, trust, Purpose::ClientUser)
-            .with_alpn(&["h2", "http/1.1"])
-            .build()
-            .or_hint("cannot set up TLS", "check keys/server.pem")
     }
 
     fn router(&self) -> Outcome<Router> {
@@ -64,7 +52,11 @@ impl Role for PortalRole {
     fn open(&self, stop: &CancellationToken) -> BoxFuture<'_, Outcome<Opened>> {
         let stop = stop.clone();
         Box::pin(async move {
-            let (socket, tls, router) = (self.address.bind().await?, self.tls()?, self.router()?);
+            let (socket, tls, router) = (
+                self.address.bind().await?,
+                tls_for_people(&self.site, &["h2", "http/1.1"])?,
+                self.router()?,
+            );
             let portal = self
                 .doors
                 .secure("portal", socket, tls, listener::PEOPLE, router);
