@@ -394,10 +394,14 @@ def records(suite, ldap):
 
 
 def demo(suite):
-    with suite.case("the demo's LDAP answers the command that it prints"):
-        command = [CORDON, "demo", "--data", suite.folder / "demo", "--violations", "1", "--json"]
-        process = Process(command, suite.folder / "demo.log")
+    def start(*options, **files):
+        command = [CORDON, "demo", "--data", suite.folder / "demo", "--violations", "1", *options]
+        process = Process(command, suite.folder / "demo.log", **files)
         suite.finally_do(process.kill)
+        return process
+
+    with suite.case("the demo's JSON has address, authority and a bind that works"):
+        process = start("--json")
         shown = process.answer(180)
         secret = suite.folder / "demo-secret"
         with open(shown["ldap_bind"]["password_file"]) as password:
@@ -406,6 +410,14 @@ def demo(suite):
         environment = {"PATH": "/usr/bin:/bin", "LDAPTLS_CACERT": shown["ldap_ca_file"]}
         query = ["-LLL", "-H", shown["ldap_url"], "-x", "-D", shown["ldap_bind"]["dn"], "-y", secret, "-b", shown["ldap_base"]]
         found = run_command("ldapsearch", *query, "(mail=reviewer-3@example.org)", "cn", env=environment)
+        contains(found.stdout, "cn: Example Reviewer")
+        equal(process.stop(60), 0, "exit code")
+    with suite.case("the command that the demo prints works in bash"):
+        output = suite.folder / "demo.out"
+        with output.open("wb") as file:
+            process = start(stdout=file)
+        printed = wait_for(lambda: re.search(r"^ *(LDAPTLS_CACERT=.*?\\\n.*)$", output.read_text(), re.M), process.tail, 180)
+        found = run_command("bash", "-c", printed[1], env={"PATH": "/usr/bin:/bin"})
         contains(found.stdout, "cn: Example Reviewer")
         equal(process.stop(60), 0, "exit code")
 

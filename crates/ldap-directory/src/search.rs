@@ -294,14 +294,16 @@ impl Search {
         if !is_at_or_below(&entry.key, base) {
             return false;
         }
-        let below = entry.key.get(base.len()..).unwrap_or_default();
-        let levels = below.matches(SEPARATOR).count();
+        let levels = || {
+            let below = entry.key.get(base.len()..).unwrap_or_default();
+            below.matches(SEPARATOR).count()
+        };
         match self.scope {
-            Scope::Base => levels == 0,
-            Scope::OneLevel if self.is_from_root() => levels == 0,
-            Scope::OneLevel => levels == 1,
+            Scope::Base => levels() == 0,
+            Scope::OneLevel if self.is_from_root() => levels() == 0,
+            Scope::OneLevel => levels() == 1,
             Scope::Subtree => true,
-            Scope::Children => levels > 0 || self.is_from_root(),
+            Scope::Children => levels() > 0 || self.is_from_root(),
         }
     }
 
