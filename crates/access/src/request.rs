@@ -49,13 +49,15 @@ pub enum Action {
     /// Ask for a certificate of one's own and see what became of it.
     RegistryApply,
     DirectoryRead,
+    /// Look colleagues up: contact data, units, certificates.
+    DirectoryLookUp,
     DirectoryWrite,
     /// Hand in a tunnel daemon's events, and ask which devices it must refuse.
     GatewayReport,
 }
 
 impl Action {
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::EvidenceList,
         Self::EvidenceView,
         Self::EvidenceOpenMedium,
@@ -77,6 +79,7 @@ impl Action {
         Self::RegistryRequest,
         Self::RegistryApply,
         Self::DirectoryRead,
+        Self::DirectoryLookUp,
         Self::DirectoryWrite,
         Self::GatewayReport,
     ];
@@ -106,6 +109,7 @@ impl Action {
             Self::RegistryRequest => Act::RegistryRequest,
             Self::RegistryApply => Act::RegistryApply,
             Self::DirectoryRead => Act::DirectoryRead,
+            Self::DirectoryLookUp => Act::DirectoryLookUp,
             Self::DirectoryWrite => Act::DirectoryWrite,
             Self::GatewayReport => Act::GatewayReport,
         };
@@ -124,6 +128,7 @@ impl Action {
                 | Self::SiteRead
                 | Self::RegistryRead
                 | Self::DirectoryRead
+                | Self::DirectoryLookUp
         )
     }
 
@@ -151,6 +156,7 @@ impl Action {
             | Self::RegistryRequest
             | Self::RegistryApply
             | Self::DirectoryRead
+            | Self::DirectoryLookUp
             | Self::DirectoryWrite
             | Self::GatewayReport => Target::System,
         }

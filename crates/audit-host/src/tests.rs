@@ -413,7 +413,7 @@ async fn serve(host: &AuditHost, own: &PeerKey) -> (SocketAddr, CancellationToke
         name: "audit",
         socket,
         tls: Some(own.server(host.peers()).unwrap()),
-        router: router(host),
+        service: router(host).into(),
         bounds: listener::BOUNDS,
         deadlines: listener::DEVICES,
         metrics: listener::Metrics::default(),

@@ -95,7 +95,7 @@ pub(crate) async fn serve(args: &PageServer) -> Outcome {
                 name,
                 socket,
                 tls,
-                router,
+                service: router.into(),
                 bounds: BOUNDS,
                 deadlines: listener::PEOPLE,
                 metrics: listener::Metrics::default(),

@@ -95,6 +95,12 @@ details! {
         after: Option<String> = "search.after",
     }
 
+    /// Search of the directory.
+    LookUp {
+        /// LDAP filter with the names of attributes, without values.
+        filter: Option<String> = "filter",
+    }
+
     /// Facts about the page that a person read.
     Viewed {
         /// The person saw the small picture only.

@@ -54,12 +54,14 @@ family! {
         RegistryApply = "registry.apply",
         /// Read the directory.
         DirectoryRead = "directory.read",
+        /// Look colleagues up in the directory.
+        DirectoryLookUp = "directory.look-up",
         /// Change the directory.
         DirectoryWrite = "directory.write",
         /// Submit a gateway's events.
         GatewayReport = "gateway.report",
     }
     on ["system", "violation/", "block/", "chain/"] ends [Permit, Deny] Routine READ
-    with [Permission, Custody, Search, Viewed, Repeated]
+    with [Permission, Custody, Search, LookUp, Viewed, Repeated]
     {}
 }

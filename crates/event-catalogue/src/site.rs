@@ -9,6 +9,8 @@ pub(crate) const SUBJECT: Subject = Subject {
     events: &[
         SessionStarted::ENTRIES,
         SessionEnded::ENTRIES,
+        DirectoryBound::ENTRIES,
+        DirectoryUseCounted::ENTRIES,
         LoginRefused::ENTRIES,
         CommandRefused::ENTRIES,
         SettingsBegun::ENTRIES,
@@ -30,6 +32,20 @@ events! {
     /// A person logged out.
     SessionEnded = "session.end" on ["portal"] ends [Ok] Routine LOGOFF with [Origin]
     {}
+
+    /// A person bound to the directory over LDAP.
+    DirectoryBound = "ldap.bind" on ["ldap"] ends [Ok] Routine LOGON with [Origin, Repeated]
+    {
+        /// Method: `simple` or `external`.
+        method: String = "method",
+    }
+
+    /// A person's further binds and searches over LDAP, which were counted instead of recorded.
+    DirectoryUseCounted = "ldap.count" on ["ldap"] ends [Ok] Routine READ with [Repeated]
+    {
+        /// What was counted: `binds` or `searches`.
+        counted: String = "counted",
+    }
 
     /// The site refused a command.
     CommandRefused = "administration.refuse" on ["site/control"] ends [Deny] Review FINDING with []
@@ -82,14 +98,14 @@ events! {
 }
 
 family! {
-    /// The portal refused a login.
+    /// The portal or the directory refused a login.
     LoginRefused: LoginProof {
         /// The login was refused.
         Session = "session.refuse",
         /// The certificate was refused.
         Certificate = "certificate.refuse",
     }
-    on ["portal"] ends [Deny] Review LOGON with [Origin, Repeated]
+    on ["portal", "ldap"] ends [Deny] Review LOGON with [Origin, Repeated]
     {
         /// Code of the refusal; absent if several were counted.
         code: Option<String> = "code",

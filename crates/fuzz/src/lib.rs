@@ -28,6 +28,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("ike_eap", targets::ike_eap::run),
     ("ike_exchange", targets::ike_exchange::run),
     ("ike_message", targets::ike_message::run),
+    ("ldap", targets::ldap::run),
     ("leaf", targets::leaf::run),
     ("manifest", targets::manifest::run),
     ("packets", targets::packets::run),

@@ -11,6 +11,7 @@ pub mod ike_daemon;
 pub mod ike_eap;
 pub mod ike_exchange;
 pub mod ike_message;
+pub mod ldap;
 pub mod leaf;
 pub mod manifest;
 pub mod packets;

@@ -135,8 +135,8 @@ const fn spread(id: Id) -> u8 {
     top
 }
 
-/// A request under way.
-pub(crate) struct Request {
+/// A request under way, until it is dropped.
+pub struct Request {
     activity: Activity,
     number: u64,
 }
@@ -150,6 +150,14 @@ impl Request {
             rest: Bytes::new(),
             request: self,
         })
+    }
+
+    /// Runs `write`, which sends a part of the answer: it must end within [`Deadlines::stall`].
+    pub async fn while_writing<T>(&self, write: impl Future<Output = T>) -> T {
+        self.waits_for_reader(Some(Instant::now()));
+        let written = write.await;
+        self.waits_for_reader(None);
+        written
     }
 
     fn waits_for_reader(&self, since: Option<Instant>) {

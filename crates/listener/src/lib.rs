@@ -1,4 +1,4 @@
-//! TLS listeners: accept, shake hands, hand the connection to a router, stop gracefully.
+//! TLS listeners: accept, shake hands, hand the connection to a router or to another protocol, stop gracefully.
 //!
 //! Every connection is accepted and none can hold its place for nothing: [`places`] shares them
 //! between addresses, networks and certificates and takes them back from the idle, [`activity`]
@@ -13,6 +13,7 @@ mod hello;
 mod metrics;
 mod pace;
 mod places;
+mod protocol;
 #[cfg(test)]
 mod tests;
 mod turns;
@@ -24,7 +25,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
 use hyper::body::{Body as _, Incoming};
@@ -39,13 +39,14 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-pub use activity::Deadlines;
 use activity::{Activity, Overdue};
+pub use activity::{Deadlines, Request};
 pub use metrics::Metrics;
 use metrics::{Counters, Reason};
 use pace::Pace;
 pub use places::{BOUNDS, Bounds};
 use places::{Full, Id, Places};
+pub use protocol::{Failed, Peer, Protocol, Service, Serving, Stream};
 use turns::Turns;
 
 /// For people: a browser sends its request at once.
@@ -75,7 +76,7 @@ pub struct Listener {
     pub name: &'static str,
     pub socket: TcpListener,
     pub tls: Option<Arc<rustls::ServerConfig>>,
-    pub router: Router,
+    pub service: Service,
     pub bounds: Bounds,
     pub deadlines: Deadlines,
     pub metrics: Metrics,
@@ -115,7 +116,8 @@ impl Listener {
                 peer,
                 place,
                 acceptor: acceptor.clone(),
-                router: self.router.clone(),
+                service: self.service.clone(),
+                stopping: stop.clone(),
                 watcher: graceful.watcher(),
                 deadlines: self.deadlines,
             };
@@ -276,13 +278,12 @@ impl Drop for Place {
 }
 
 type Watcher = hyper_util::server::graceful::Watcher;
-type Failed = Box<dyn std::error::Error + Send + Sync>;
-
 struct Connection {
     peer: SocketAddr,
     place: Place,
     acceptor: Option<TlsAcceptor>,
-    router: Router,
+    service: Service,
+    stopping: CancellationToken,
     watcher: Watcher,
     deadlines: Deadlines,
 }
@@ -314,7 +315,7 @@ impl Connection {
         // Small answers (offsets, receipts) must not wait for a full segment.
         stream.set_nodelay(true)?;
         let Some(acceptor) = self.acceptor.clone() else {
-            return Box::pin(self.serve(TokioIo::new(stream), None)).await;
+            return Box::pin(self.serve(stream, None)).await;
         };
         let stream = hello::first_record(stream).await?;
         // On the heap, so that a connection that says nothing is small.
@@ -326,15 +327,16 @@ impl Connection {
                     chain.iter().map(|c| c.clone().into_owned()).collect(),
                 ))
             });
-            self.serve(TokioIo::new(stream), certificates).await
+            self.serve(stream, certificates).await
         })
         .await
     }
 
-    async fn serve<I>(self, io: I, certificates: Option<PeerCertificates>) -> Result<(), Failed>
-    where
-        I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
-    {
+    async fn serve(
+        self,
+        stream: impl Stream + 'static,
+        certificates: Option<PeerCertificates>,
+    ) -> Result<(), Failed> {
         let turns = self
             .place
             .prove(certificates.as_ref())
@@ -342,12 +344,29 @@ impl Connection {
         let Self {
             peer,
             place,
-            router,
+            service,
+            stopping,
             watcher,
             deadlines,
             ..
         } = self;
         let activity = place.activity.clone();
+        let router = match service {
+            Service::Http(router) => router,
+            Service::Other(protocol) => {
+                let peer = Peer {
+                    address: peer,
+                    certificates,
+                    stopping,
+                    activity,
+                };
+                let served = protocol.serve(Box::new(stream), peer).await;
+                // A stop waits for those that still watch.
+                drop((watcher, place));
+                return served;
+            }
+        };
+        let io = TokioIo::new(stream);
         let service = service_fn(move |mut request: http::Request<Incoming>| {
             let under_way = activity.request();
             let extensions = request.extensions_mut();

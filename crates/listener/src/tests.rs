@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use axum::Router;
 use axum::routing::{get, post};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpSocket;
@@ -50,7 +51,7 @@ async fn server_of(router: Router, bounds: Bounds, deadlines: Deadlines) -> Serv
         name: "test",
         socket,
         tls: None,
-        router,
+        service: router.into(),
         bounds,
         deadlines,
         metrics: metrics.clone(),

@@ -28,7 +28,7 @@ async fn server(key: &PeerKey, clients: Vec<PeerId>) -> (SocketAddr, Cancellatio
         name: "test",
         socket,
         tls: Some(key.server(clients).unwrap()),
-        router: Router::new().route("/echo", post(echo)),
+        service: Router::new().route("/echo", post(echo)).into(),
         bounds: listener::BOUNDS,
         deadlines: listener::DEVICES,
         metrics: listener::Metrics::default(),

@@ -163,7 +163,9 @@ pub use self::lists::{CrlName, PublishedList, UnknownCrl};
 pub use self::names::MAX_SERVER_NAMES;
 pub use self::ocsp::OcspAnswer;
 pub use self::profiles::{MAX_PROFILES, ProfileRecord};
-pub use self::records::{InBook, IssuedRecord, RevokedRecord, for_each_in_book, rows_in_book};
+pub use self::records::{
+    InBook, IssuedRecord, RevokedRecord, for_each_in_book, published_certificates, rows_in_book,
+};
 pub use self::requests::{
     CarryError, MAX_BEGUN_PER_DAY, MAX_INVITATION_HOURS, MAX_INVITED_RENEWALS, MAX_OPEN,
     MAX_OPEN_OF_ONE, MAX_VERSIONS, NumberedChange, RequestChange, RequestContent, RequestCursor,

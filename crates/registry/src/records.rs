@@ -373,3 +373,28 @@ impl Registry {
         rows.into_iter().map(TryInto::try_into).collect()
     }
 }
+
+/// Certificates (DER) of a person that others may encrypt to at `now`, the newest first: valid, neither revoked nor superseded,
+/// and of a holder who is enrolled and not on hold. They are for publication; no decision may rest on them.
+///
+/// # Errors
+/// [`RegistryError::Store`].
+pub async fn published_certificates(
+    registry: &Registry,
+    uid: &str,
+    now: OffsetDateTime,
+) -> Result<Vec<Vec<u8>>, RegistryError> {
+    let query = format!(
+        "SELECT i.certificate FROM issued i JOIN holders h ON h.authority = i.authority AND h.holder_id = i.holder_id
+         WHERE i.authority = ?1 AND i.holder_id = ?2 AND i.not_after > ?3 AND i.superseded_at IS NULL
+         AND h.state = 'enrolled' AND h.held_at IS NULL AND NOT EXISTS (
+             SELECT 1 FROM revoked r WHERE r.authority = i.authority AND r.serial = i.serial)
+         ORDER BY i.issued_at DESC, i.rowid DESC LIMIT {MAX_OF_HOLDER}"
+    );
+    Ok(sqlx::query_scalar(sqlx::AssertSqlSafe(query))
+        .bind(CaKind::Users.name())
+        .bind(uid)
+        .bind(now.unix_timestamp())
+        .fetch_all(registry.inner.people.read())
+        .await?)
+}

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::Router;
-use listener::{Bounds, Deadlines, Listener};
+use listener::{Bounds, Deadlines, Listener, Service};
 use tokio::net::TcpListener;
 
 /// Makes the listeners of a process; clones count the same things.
@@ -32,11 +32,15 @@ impl Doors {
     /// A listener without TLS, for people and programs on a fast network.
     #[must_use]
     pub fn plain(&self, name: &'static str, socket: TcpListener, router: Router) -> Listener {
+        self.listener(name, socket, router.into())
+    }
+
+    fn listener(&self, name: &'static str, socket: TcpListener, service: Service) -> Listener {
         Listener {
             name,
             socket,
             tls: None,
-            router,
+            service,
             bounds: self.bounds,
             deadlines: listener::PEOPLE,
             metrics: self.metrics.clone(),
@@ -52,12 +56,12 @@ impl Doors {
         socket: TcpListener,
         tls: Arc<rustls::ServerConfig>,
         deadlines: Deadlines,
-        router: Router,
+        service: impl Into<Service>,
     ) -> Listener {
         Listener {
             tls: Some(tls),
             deadlines,
-            ..self.plain(name, socket, router)
+            ..self.listener(name, socket, service.into())
         }
     }
 }

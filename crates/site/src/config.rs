@@ -2,6 +2,7 @@
 
 mod hosts;
 mod keys;
+mod storage;
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -10,11 +11,13 @@ use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 
 use accelerator::AcceleratorConfig;
+use ldap_directory::{Name, NameError, escaped};
 use notices::Mail;
 use serde::{Deserialize, Serialize};
 
 pub use self::hosts::{Host, Hosts, RegistryHost};
 pub use self::keys::Keys;
+pub use self::storage::{AtRest, Storage};
 use crate::audit_host::shipping::AuditHostPeer;
 use crate::failure::{Failure, OrHint as _, Outcome};
 
@@ -33,6 +36,7 @@ const DESTROY_AFTER_HOURS: NonZeroU16 = NonZeroU16::new(72).expect("72 is not ze
 pub struct Config {
     pub site: Site,
     pub listen: Listen,
+    pub directory: Directory,
     pub intake: Intake,
     pub enrolment: Enrolment,
     pub revocation: Revocation,
@@ -120,27 +124,6 @@ impl Registration {
     }
 }
 
-/// Where the data lies.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Storage {
-    /// What is demanded of the file system under the data folder.
-    pub at_rest: AtRest,
-}
-
-/// What is demanded of the encryption of the data folder's file system.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum AtRest {
-    /// A warning if it is not known to be encrypted.
-    #[default]
-    Warn,
-    /// No start unless it is known to be encrypted.
-    Required,
-    /// Nothing: the operator answers for it.
-    Asserted,
-}
-
 /// Who runs this system.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
@@ -169,8 +152,18 @@ pub struct Listen {
     pub enrolment: SocketAddr,
     /// Revocation lists and OCSP by plain HTTP, for those outside; they are signed. Without it nothing listens.
     pub public: Option<SocketAddr>,
+    /// The directory over LDAP, with TLS from the first octet (`ldaps`). Without it nothing listens.
+    pub ldap: Option<SocketAddr>,
     /// Prometheus metrics, without TLS: keep it on loopback or a management network.
     pub metrics: SocketAddr,
+}
+
+/// The directory over LDAP.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Directory {
+    /// Distinguished name of the entry above all others; empty: `o=` and the site's organisation.
+    pub base_dn: String,
 }
 
 /// Bounds of the intake.
@@ -263,6 +256,7 @@ impl Default for Listen {
             intake: local(8444),
             enrolment: local(8445),
             public: None,
+            ldap: None,
             metrics: local(9464),
         }
     }
@@ -336,6 +330,17 @@ impl Config {
         Self::parse(&text, path)
     }
 
+    /// Name of the directory's entry above all others over LDAP.
+    ///
+    /// # Errors
+    /// None once the file is read, which checks it.
+    pub(crate) fn ldap_base(&self) -> Result<Name, NameError> {
+        match self.directory.base_dn.trim() {
+            "" => Name::parse(&format!("o={}", escaped(&self.site.organisation))),
+            name => Name::parse(name),
+        }
+    }
+
     /// Reads the text of a configuration file; `path` is for messages.
     fn parse(text: &str, path: &Path) -> Outcome<Self> {
         let config: Self = toml::from_str(text).map_err(|error| {
@@ -383,6 +388,10 @@ impl Config {
                 "site.log_origin",
                 "must be a name without spaces and plus".to_owned(),
             ));
+        }
+        if let Err(error) = self.ldap_base() {
+            let problem = format!("is not a distinguished name: {error}");
+            return Some(("directory.base_dn", problem));
         }
         let url = site.public_url.as_str();
         let plain = url.bytes().all(|b| b.is_ascii_graphic());
@@ -547,6 +556,10 @@ mod tests {
             (
                 "[revocation]\nshards = 0\n",
                 "cordon.toml:2:10: invalid value",
+            ),
+            (
+                "[directory]\nbase_dn = \"example.org\"\n",
+                "cordon.toml:2: directory.base_dn is not a distinguished name",
             ),
             ("[units\n", "cordon.toml:1:7:"),
         ] {

@@ -44,6 +44,8 @@ pub struct Gate {
     admission: Arc<dyn Admission>,
     audit: Arc<dyn AuditSink>,
     audit_pool: Pool,
+    /// Object of its events: `portal` or `ldap`.
+    door: &'static str,
     certificates: Mutex<Repeats>,
     logins: Mutex<Repeats>,
     refusals: Refusals,
@@ -59,9 +61,23 @@ impl Gate {
             admission,
             audit,
             audit_pool,
+            door: "portal",
             certificates: Mutex::new(Repeats::new(CERTIFICATES)),
             logins: Mutex::new(Repeats::new(LOGINS)),
             refusals: Refusals::default(),
+        }
+    }
+
+    /// A gate for another door of the same site, with the same metrics.
+    pub fn for_ldap(&self) -> Self {
+        Self {
+            door: "ldap",
+            refusals: self.refusals.clone(),
+            ..Self::new(
+                self.admission.clone(),
+                self.audit.clone(),
+                self.audit_pool.clone(),
+            )
         }
     }
 
@@ -180,7 +196,7 @@ impl Gate {
         for (kind, (cause, count)) in certificates.chain(logins) {
             let now = OffsetDateTime::now_utc();
             let refused = LoginRefused { kind, code: None };
-            let event = refused.into_event(now, Actor::unknown(cause), "portal");
+            let event = refused.into_event(now, Actor::unknown(cause), self.door);
             let more = Repeated {
                 not_recorded: Some(count),
             };
@@ -199,7 +215,7 @@ impl Gate {
     ) {
         let now = OffsetDateTime::now_utc();
         let code = Some(refused.code.clone());
-        let event = LoginRefused { kind, code }.into_event(now, actor, "portal");
+        let event = LoginRefused { kind, code }.into_event(now, actor, self.door);
         let not_recorded = (more > 0).then_some(more);
         let event = Repeated { not_recorded }.add_to(event.with_reason(&refused.message));
         // The refusal stands, recorded or not.

@@ -27,6 +27,7 @@ pub mod giver;
 mod issuing;
 pub mod keys;
 pub mod last_checkpoint;
+mod ldap_services;
 mod log_proof;
 pub mod notices;
 mod openvpn;

@@ -123,6 +123,22 @@ impl Site {
         }
     }
 
+    /// The directory's address for LDAP clients, when it listens at `ldap`.
+    pub fn ldap_url(&self, ldap: SocketAddr) -> String {
+        // OpenLDAP's library looks for the machine's own name in the certificate where the address says `localhost`.
+        let mut names = self.config.site.names.iter().map(String::as_str);
+        let name = names.find(|name| *name != "localhost");
+        let name = name.unwrap_or("127.0.0.1");
+        format!("ldaps://{name}:{}", ldap.port())
+    }
+
+    /// Name of the directory's entry above all others, as LDAP writes it.
+    pub fn ldap_base(&self) -> String {
+        // The configuration was checked.
+        let base = self.config.ldap_base();
+        base.map_or_else(|_| String::new(), |name| name.text())
+    }
+
     /// The disk of the data folder.
     pub fn disk(&self) -> Disk {
         Disk {

@@ -11,12 +11,17 @@ pub(crate) mod portal;
 pub(crate) mod registry;
 pub(crate) mod registry_host;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use pki::path::{Purpose, TrustStore};
+use pki::tls::{ClientAuth, ServerTls};
 use service_kit::Health;
 use time::OffsetDateTime;
 use tower_http::timeout::TimeoutLayer;
 
+use crate::credentials::Credentials;
+use crate::failure::{OrHint as _, Outcome};
 use crate::parts::Site;
 
 /// Longest time for one page or answer; uploads have their own limit per silence.
@@ -26,6 +31,19 @@ const HOUSEKEEPING: Duration = Duration::from_mins(5);
 
 fn timeout() -> TimeoutLayer {
     TimeoutLayer::with_status_code(http::StatusCode::REQUEST_TIMEOUT, REQUEST)
+}
+
+/// For people with browsers and address books: they come with a certificate or with a password.
+fn tls_for_people(
+    credentials: &Credentials,
+    trust: TrustStore,
+    alpn: &[&str],
+) -> Outcome<Arc<rustls::ServerConfig>> {
+    ServerTls::new(credentials.server())
+        .with_client_auth(ClientAuth::Optional, trust, Purpose::ClientUser)
+        .with_alpn(alpn)
+        .build()
+        .or_hint("cannot set up TLS", "check keys/server.pem")
 }
 
 /// What a person has to know of a whole site, whose roles may run or not.

@@ -30,9 +30,9 @@ pub async fn registry_and_directory(site: &Site) -> Outcome<Process> {
     let doors = Doors::new();
     let portal = Arc::new(Place::new("listen.portal", site.config.listen.portal));
     let notices = Notices::new(site, portal);
-    let directory = DirectoryRole {
-        directory: site.directory.clone(),
-    };
+    let (audit, audit_pool) = (site.portal_audit.clone(), site.audit_pool.clone());
+    let gate = Gate::new(site.admission(), audit, audit_pool);
+    let directory = DirectoryRole::new(site, &doors, &gate)?;
     let roles: Vec<Arc<dyn Role>> = vec![
         Arc::new(HostRole::of_site(site)),
         Arc::new(directory),

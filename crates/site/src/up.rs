@@ -22,6 +22,8 @@ pub struct Running {
     pub intake: SocketAddr,
     pub enrolment: SocketAddr,
     pub metrics: SocketAddr,
+    /// The directory over LDAP, if it is open.
+    pub ldap: Option<SocketAddr>,
     process: Process,
 }
 
@@ -37,13 +39,11 @@ impl Running {
         let centre = Arc::new(CentreRole::new(&parts, &doors, &gate));
         let notices = Notices::new(site, Arc::clone(&portal.address));
         let registry = Arc::new(RegistryRole::new(site, &doors, notices));
-        let directory = DirectoryRole {
-            directory: site.directory.clone(),
-        };
+        let directory = Arc::new(DirectoryRole::new(site, &doors, &gate)?);
         // They are closed in the other direction: the log last, after all its writers.
         let mut roles: Vec<Arc<dyn Role>> = vec![
             Arc::new(HostRole::of_site(site)),
-            Arc::new(directory),
+            directory.clone(),
             registry.clone(),
             centre.clone(),
             portal.clone(),
@@ -57,6 +57,7 @@ impl Running {
             intake: centre.intake.address(),
             enrolment: registry.enrolment.address(),
             metrics: status.place().address(),
+            ldap: directory.ldap(),
             process,
         })
     }

@@ -348,7 +348,7 @@ pub(super) fn serve_metrics(
         name: "vpn metrics",
         socket,
         tls: None,
-        router: Router::new().route("/metrics", get(answer)),
+        service: Router::new().route("/metrics", get(answer)).into(),
         bounds: listener::BOUNDS,
         deadlines: listener::PEOPLE,
         metrics: listener::Metrics::default(),

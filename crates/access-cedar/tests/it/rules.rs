@@ -43,7 +43,7 @@ fn oracle(roles: &[Role], clearance: u8, same_unit: bool, action: Action, level:
         | Action::DeviceEnrol
         | Action::DeviceChange => has(Role::Registrar) || has(Role::Administrator),
         Action::SiteRead => roles.iter().any(|role| *role != Role::Officer),
-        Action::RegistryApply => true,
+        Action::RegistryApply | Action::DirectoryLookUp => true,
         Action::DirectoryWrite
         | Action::PersonCertify
         | Action::PersonChange

@@ -8,6 +8,7 @@ mod tunnel;
 
 use pki::key::Passphrase;
 use std::io::IsTerminal as _;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,6 +37,8 @@ const MARK: &str = ".demo";
 const DEVICE: &str = "camera-17";
 /// The camera may seal what the most sensitive pictures need.
 const CLEARANCE: u8 = 3;
+/// Where the directory's LDAP listens.
+const LDAP: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8636);
 /// Time without progress for which the demo waits for receipts.
 const STALL: Duration = Duration::from_secs(60);
 /// Folder that the camera watches, and that of its blocks, both below its own.
@@ -48,6 +51,7 @@ pub(crate) async fn run(args: &Demo, json: bool) -> Outcome {
     claim(&args.site.data)?;
     let mut site = Site::open_to_run(&args.site).await?;
     if args.site.config.is_none() {
+        site.config.listen.ldap = Some(LDAP);
         free_ports(&mut site);
     }
     let mut tunnel = lay_tunnel(&mut site, args).await;
@@ -81,6 +85,7 @@ pub(crate) async fn run(args: &Demo, json: bool) -> Outcome {
         .view()
         .or_hint("cannot read the audit log", "check the disk")?;
     let url = running.portal_url(&site);
+    let ldap = running.ldap.map(|ldap| Ldap::new(&site, ldap, &people));
     let value = json!({
         "violations": args.violations,
         "receipts": receipts,
@@ -88,12 +93,16 @@ pub(crate) async fn run(args: &Demo, json: bool) -> Outcome {
         "audit_checkpoint": view.note(),
         "audit_events": view.size(),
         "people": people.files(),
+        "ldap_url": ldap.as_ref().map(|ldap| &ldap.url),
+        "ldap_base": ldap.as_ref().map(|ldap| &ldap.base),
+        "ldap_ca_file": ldap.as_ref().map(|ldap| &ldap.ca_file),
+        "ldap_bind": ldap.as_ref().map(Ldap::bind),
         "data": site.data,
         "tunnel": used,
         "tunnel_moves": moves,
         "seconds": started.elapsed().as_secs_f32(),
     });
-    let text = summary(&site, &people, receipts, &url, args.once);
+    let text = summary(&site, &people, receipts, &url, args.once, ldap.as_ref());
     crate::commands::print(json, &value, &text)?;
     if args.once {
         running.stop_token().cancel();
@@ -164,7 +173,10 @@ fn free_ports(site: &mut Site) {
         &mut listen.intake,
         &mut listen.enrolment,
         &mut listen.metrics,
-    ] {
+    ]
+    .into_iter()
+    .chain(&mut listen.ldap)
+    {
         if std::net::TcpListener::bind(*address).is_err() {
             tracing::warn!(port = address.port(), "port is taken, using a free one");
             address.set_port(0);
@@ -172,13 +184,61 @@ fn free_ports(site: &mut Site) {
     }
 }
 
-fn summary(site: &Site, people: &people::People, receipts: u64, url: &str, once: bool) -> String {
+/// The directory over LDAP, with an example.
+struct Ldap {
+    url: String,
+    base: String,
+    ca_file: PathBuf,
+    bind_dn: String,
+    password_file: PathBuf,
+}
+
+impl Ldap {
+    fn new(site: &Site, address: SocketAddr, people: &people::People) -> Self {
+        let (uid, password_file) = people.example();
+        let base = site.ldap_base();
+        Self {
+            url: site.ldap_url(address),
+            ca_file: site.data.join("pki/root.pem"),
+            bind_dn: format!("uid={uid},ou=people,{base}"),
+            base,
+            password_file,
+        }
+    }
+
+    /// For machines: who can bind.
+    fn bind(&self) -> serde_json::Value {
+        json!({ "dn": self.bind_dn, "password_file": self.password_file })
+    }
+
+    /// A command that works in bash: `-y` takes a line's end for a part of the password.
+    fn help(&self) -> String {
+        let (ca, password) = (self.ca_file.display(), self.password_file.display());
+        format!(
+            "The directory answers LDAP at  {}  (Debian package ldap-utils):\n  \
+             LDAPTLS_CACERT={ca} ldapsearch -LLL -H {} -x -D {} \\\n    \
+             -y <(tr -d '\\n' < {password}) -b {} '(mail=reviewer-3@example.org)'\n\n",
+            self.url, self.url, self.bind_dn, self.base
+        )
+    }
+}
+
+/// What people read at the end.
+fn summary(
+    site: &Site,
+    people: &people::People,
+    receipts: u64,
+    url: &str,
+    once: bool,
+    ldap: Option<&Ldap>,
+) -> String {
     let data = site.data.display();
     let mut text =
         format!("\n{receipts} violations are sealed, received, archived and receipted.\n\n");
     if !once {
         text.push_str(&format!("The portal runs at  {url}  (Ctrl-C stops it)\n\n"));
         text.push_str(&people.help());
+        text.push_str(&ldap.map(Ldap::help).unwrap_or_default());
     }
     text.push_str(&format!(
         "Try next:\n  \

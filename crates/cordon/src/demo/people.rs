@@ -95,6 +95,12 @@ impl People {
         PEOPLE.into_iter().map(person).collect()
     }
 
+    /// User id and password file of the first one.
+    pub(super) fn example(&self) -> (&'static str, PathBuf) {
+        let [(uid, ..), ..] = PEOPLE;
+        (uid, self.folder.join(format!("{uid}.password")))
+    }
+
     /// For people: how to log in.
     pub(super) fn help(&self) -> String {
         let mut text =

@@ -33,6 +33,7 @@ mod lists;
 mod ocsp;
 mod profile_evidence;
 mod profiles;
+mod published;
 mod quorum;
 mod renewal;
 mod request_lists;

@@ -4,13 +4,11 @@ use std::sync::Arc;
 
 use axum::Router;
 use futures_util::future::BoxFuture;
-use pki::path::Purpose;
-use pki::tls::{ClientAuth, ServerTls};
 use service_kit::{Doors, Opened, Place, Role, Task, every};
 use tokio_util::sync::CancellationToken;
 
-use super::{HOUSEKEEPING, timeout};
-use crate::failure::{OrHint as _, Outcome};
+use super::{HOUSEKEEPING, timeout, tls_for_people};
+use crate::failure::Outcome;
 use crate::gate::{self, Gate};
 use crate::parts::centre_parts::CentreParts;
 use crate::portal_services::{self, Pages};
@@ -36,16 +34,6 @@ impl PortalRole {
         }
     }
 
-    /// People, with browsers: they come with a certificate or with a password.
-    fn tls(&self) -> Outcome<Arc<rustls::ServerConfig>> {
-        let trust = self.parts.holders.clone();
-        ServerTls::new(self.parts.credentials.server())
-            .with_client_auth(ClientAuth::Optional, trust, Purpose::ClientUser)
-            .with_alpn(&["h2", "http/1.1"])
-            .build()
-            .or_hint("cannot set up TLS", "check keys/server.pem")
-    }
-
     fn router(&self) -> Outcome<Router> {
         let gate = &self.gate;
         let people = axum::middleware::from_fn_with_state(Arc::clone(gate), gate::people);
@@ -67,7 +55,10 @@ impl Role for PortalRole {
     fn open(&self, stop: &CancellationToken) -> BoxFuture<'_, Outcome<Opened>> {
         let stop = stop.clone();
         Box::pin(async move {
-            let (socket, tls, router) = (self.address.bind().await?, self.tls()?, self.router()?);
+            let (parts, router) = (&self.parts, self.router()?);
+            let alpn = ["h2", "http/1.1"];
+            let tls = tls_for_people(&parts.credentials, parts.holders.clone(), &alpn)?;
+            let socket = self.address.bind().await?;
             let portal = self
                 .doors
                 .secure("portal", socket, tls, listener::PEOPLE, router);
