@@ -79,6 +79,9 @@ pub(crate) enum Command {
     /// Certificates: issue, revoke, show.
     #[command(subcommand)]
     Pki(Pki),
+    /// Your own key and certificate, on your own computer.
+    #[command(subcommand)]
+    Id(enrolment::Id),
     /// Enrolment of devices.
     #[command(subcommand)]
     Registry(Registry),
