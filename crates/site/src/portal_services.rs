@@ -20,6 +20,7 @@ use identity::GateIdentity;
 use log::SiteLog;
 use registration_officer::RegistrationOfficer;
 
+use crate::config::Approvals;
 use crate::failure::{OrHint as _, Outcome};
 use crate::gate::Gate;
 use crate::parts::Site;
@@ -77,6 +78,8 @@ pub(crate) fn shell(site: &Site, gate: &Arc<Gate>) -> Outcome<Shell> {
     let sessions =
         Sessions::new(SessionLimits::default()).or_hint("sessions", "check the kernel")?;
     let identity = Arc::new(GateIdentity(gate.clone()));
-    Shell::new(identity, sessions, applications)
+    let is_direct = site.config.registration.approvals == Approvals::Direct;
+    let notice = is_direct.then_some("frame-direct");
+    Shell::new(identity, sessions, applications, notice)
         .or_hint("cannot use the texts of the portal", "report this")
 }
