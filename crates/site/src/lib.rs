@@ -19,6 +19,7 @@ mod databases;
 mod disabled_people;
 mod export;
 mod failure;
+pub mod founding;
 pub mod gate;
 pub mod giver;
 pub mod keys;

@@ -12,7 +12,7 @@
 //! ```
 
 pub mod files;
-mod opening;
+pub(crate) mod opening;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
