@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cordon.toml          written, or compared if it is there
-//! DIR/founding         mark of a founding that is not complete: nothing but a founding opens such a folder
+//! DIR/founding         empty folder, the mark of a founding that is not complete: nothing but a founding opens such a folder
 //! DIR/pki              the authorities appear at once
 //! DIR/audit/log        the first event is the transcript
 //! DIR/directory…       the people, then their certificates
@@ -77,6 +77,7 @@ pub(crate) struct Founding {
     transcript: Transcript,
 }
 
+/// An empty folder in the data folder while the founding is not complete.
 const MARK: &str = "founding";
 
 /// Refuses to open a site whose founding is not complete.
@@ -138,7 +139,7 @@ pub async fn found(
 /// Those of the disk.
 pub fn complete(data: &Path) -> Outcome {
     let mark = data.join(MARK);
-    let removed = match std::fs::remove_file(&mark) {
+    let removed = match std::fs::remove_dir(&mark) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         removed => removed.and_then(|()| durable::sync_parent(&mark)),
     };
@@ -223,9 +224,9 @@ async fn prepare_folder(args: &SiteArgs) -> Outcome<Vec<u8>> {
     let is_site = Registry::is_initialised(data).or_hint(looked(), rights)?;
     if is_empty {
         private(data)?;
-        let text =
-            b"The founding of this site is not complete. Run the same `cordon site found` again.\n";
-        commandline::write_new(&data.join(MARK), text)?;
+        // A folder appears at once: a temporary file that a killed run leaves would count as other data.
+        let marked = durable::create_dir_all(&data.join(MARK));
+        marked.or_hint(format!("cannot write to {}", data.display()), rights)?;
     } else if !is_site && !commandline::is_there(&data.join(MARK))? {
         let what = anyhow::anyhow!("{} is not empty", data.display());
         return Err(Failure::new(what, "name a new folder with --data"));
