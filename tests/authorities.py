@@ -7,7 +7,7 @@ import datetime
 import json
 import shutil
 
-from tests.harness import Camera, Site, contains, cordon, cordon_json, equal, run as execute, wait_for
+from tests.harness import HEALTHY_DIRECT, Camera, Site, contains, cordon, cordon_json, equal, run as execute, wait_for
 from tests.years import Clock, drop, events, http, metric, serials
 
 YEARS_8 = 8 * 365 + 60
@@ -117,7 +117,7 @@ def accepted_clock(suite):
         cordon(*accept, **site.options)
     with suite.case("from then on the site works with certificates of today, and a camera is let in"):
         site.start()
-        wait_for(lambda: http(site, "/healthz") == (200, "ok\n"), lambda: http(site, "/healthz"), 30)
+        wait_for(lambda: http(site, "/healthz") == HEALTHY_DIRECT, lambda: http(site, "/healthz"), 30)
         end = execute("openssl", "x509", "-in", site.data / "keys/server.pem", "-noout", "-startdate").stdout
         start = datetime.datetime.strptime(end.strip(), "notBefore=%b %d %H:%M:%S %Y GMT")
         assert start < clock.now().replace(tzinfo=None), f"the server's certificate begins on {start}"

@@ -88,6 +88,10 @@ def free_port():
                 continue
 
 
+# `/healthz` of a site in which nothing is wrong, and acts need no approvals.
+HEALTHY_DIRECT = (200, 'ok\nwarning: certificates and rights need no approvals (registration.approvals is "direct"): for laboratories only\n')
+
+
 class Process:
     """A program under test with its log in a file; ended by its own id only."""
 

@@ -13,7 +13,7 @@ import sys
 import urllib.error
 import urllib.request
 
-from tests.harness import Camera, Site, contains, cordon_json, equal, jpeg, violation, wait_for
+from tests.harness import HEALTHY_DIRECT, Camera, Site, contains, cordon_json, equal, jpeg, violation, wait_for
 from tests.runner import Suite, finish, run_suite
 from tests.years_tunnel import Tunnel, library
 
@@ -95,7 +95,7 @@ def live(suite, days, step):
             pictures += 1
             camera.drain(90)
             assert site.process.running() and camera.process.running(), f"dead on day {day}"
-            wait_for(lambda: http(site, "/healthz") == (200, "ok\n"), lambda: f"health: {http(site, '/healthz')}", 20)
+            wait_for(lambda: http(site, "/healthz") == HEALTHY_DIRECT, lambda: f"health: {http(site, '/healthz')}", 20)
             tunnel.check()
         equal(metric(site, "cordon_centre_blocks_quarantined_total"), 0, "blocks in quarantine")
         equal(metric(site, "cordon_centre_blocks_accepted_total"), pictures, "archived blocks")
@@ -135,7 +135,7 @@ def run(suite, days=450, step=45):
         camera.start()
         drop(camera, clock, "after-restart")
         camera.drain()
-        equal(http(site, "/healthz"), (200, "ok\n"))
+        equal(http(site, "/healthz"), HEALTHY_DIRECT)
         rows = [event for event in events(site) if event["action"] == "evidence.receive"]
         out = site.folder / "package"
         oldest = "v-" + rows[0]["resource"].removeprefix("block/")[:16]
@@ -155,7 +155,7 @@ def run(suite, days=450, step=45):
         drop(camera, clock, "before-the-making")
         clock.set(days)
         camera.drain(90)
-        wait_for(lambda: http(site, "/healthz") == (200, "ok\n"), lambda: f"health: {http(site, '/healthz')}", 20)
+        wait_for(lambda: http(site, "/healthz") == HEALTHY_DIRECT, lambda: f"health: {http(site, '/healthz')}", 20)
     camera.stop()
     site.stop()
 

@@ -5,8 +5,6 @@
 //! there is no root file yet, the authorities' certificates are fetched over a connection that is
 //! not trusted for anything else, and the root is accepted by its fingerprint (section 4.1.1).
 
-mod provisional;
-
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -165,7 +163,7 @@ impl Enroller<'_> {
 
     async fn fetch_root(&self, wanted: &str) -> Result<CertificateChain, EnrolError> {
         let mut connection = self
-            .connect(provisional::client_config().map_err(local)?)
+            .connect(tls::provisional_client_config(&["http/1.1"]).map_err(local)?)
             .await?;
         let authorities = self.authorities(&mut connection).await?;
         let root = authorities.into_iter().find(|certificate| {

@@ -159,19 +159,34 @@ pub async fn newest_log_index(data: &std::path::Path) -> Result<Option<u64>, Set
     if !there.map_err(|error| failed(error.into()))? {
         return Ok(None);
     }
-    let newest = read_only(&file, NEWEST).await;
+    let newest = match ask_index(&file, NEWEST, true).await {
+        // A kill in the transaction that made the file left its journal, and SQLite undoes that by writing.
+        Err(error) if is_interrupted(&error) => ask_index(&file, NEWEST, false).await,
+        newest => newest,
+    };
     let newest = newest.map_err(|error| failed(error.into()))?;
     Ok(newest.map(i64::unsigned_abs))
 }
 
-/// The answer to a question about the index, of whatever version, without writing to it; none if it has no tables yet.
-async fn read_only(
+/// `SQLITE_READONLY_ROLLBACK`: the file cannot be read before an interrupted transaction is undone.
+fn is_interrupted(error: &store::sqlx::Error) -> bool {
+    const READONLY_ROLLBACK: &str = "776";
+    let code = error.as_database_error().and_then(|error| error.code());
+    code.is_some_and(|code| code == READONLY_ROLLBACK)
+}
+
+/// The answer to a question about the index, of any version; none if it has no tables yet. SQLite writes nothing to it if
+/// `is_read_only`.
+async fn ask_index(
     file: &std::path::Path,
     question: &'static str,
+    is_read_only: bool,
 ) -> Result<Option<i64>, store::sqlx::Error> {
     use store::sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
     use store::sqlx::{Connection as _, query_scalar};
-    let file = SqliteConnectOptions::new().filename(file).read_only(true);
+    let file = SqliteConnectOptions::new()
+        .filename(file)
+        .read_only(is_read_only);
     let mut index = SqliteConnection::connect_with(&file).await?;
     let version: i64 = query_scalar("PRAGMA user_version")
         .fetch_one(&mut index)

@@ -83,6 +83,9 @@ pub(crate) enum Command {
     /// Certificates: issue, revoke, show.
     #[command(subcommand)]
     Pki(Pki),
+    /// Your own key and certificate, on your own computer.
+    #[command(subcommand)]
+    Id(enrolment::Id),
     /// Enrolment of devices.
     #[command(subcommand)]
     Registry(Registry),
@@ -325,6 +328,26 @@ pub(crate) enum ConfigCommand {
 /// `cordon site`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Site {
+    /// Found a site with its first administrators and registrars, who hold their own keys.
+    ///
+    /// Makes the authorities, certifies the keys of at least two administrators and two registrars, and begins the audit log
+    /// with the transcript, which counts as the first quorum. From then on acts need approvals. A run that was cut off is
+    /// completed by the same command.
+    #[command(after_help = "Examples:
+  cordon id request --uid admin-1                             each person, on their own computer
+  cordon site found --data /var/lib/cordon --config /etc/cordon.toml --from founding.toml --out founded
+  cordon site found --data site --config site.toml --out founded            asks for everything
+Each person continues with `cordon id install --uid admin-1 --certificate founded/admin-1.pem --root founded/root.pem`.")]
+    Found {
+        #[command(flatten)]
+        site: SiteArgs,
+        /// The founding as a file (TOML); without it, the command asks.
+        #[arg(long, value_name = "FILE")]
+        from: Option<PathBuf>,
+        /// Folder for the certificates of the people and the root.
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+    },
     /// Problems and warnings of a running site, and what its accelerator does.
     #[command(after_help = "Example:\n  cordon site status --data /var/lib/cordon")]
     Status {

@@ -42,6 +42,7 @@ async fn dispatch(command: Command, json: bool) -> Outcome {
         Command::Evidence(command) => commands::evidence::run(command, json).await,
         Command::Audit(command) => commands::audit::run(command, json).await,
         Command::Pki(command) => commands::pki::run(command, json).await,
+        Command::Id(command) => enrolment::id(command, json).await,
         Command::Registry(command) => commands::registry::run(command, json).await,
         Command::Directory(command) => commands::directory::run(command, json).await,
         Command::Vpn(_) | Command::Lab(_) | Command::Ibc(_) => Ok(()),

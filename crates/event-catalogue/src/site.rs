@@ -13,6 +13,7 @@ pub(crate) const SUBJECT: Subject = Subject {
         DirectoryUseCounted::ENTRIES,
         LoginRefused::ENTRIES,
         CommandRefused::ENTRIES,
+        Founded::ENTRIES,
         SettingsBegun::ENTRIES,
         SettingChanged::ENTRIES,
         ClockAccepted::ENTRIES,
@@ -54,6 +55,14 @@ events! {
         command: String = "command",
         /// Act that the access policy denied.
         asked: Option<String> = "asked",
+    }
+
+    /// A site was founded. A log has at most one such event, which is its first.
+    Founded = "site.found" on ["site/founding"] ends [Ok] Review ENTITY_CREATE with []
+    {
+        /// First administrators and registrars with their certification requests, names of the site, and the fingerprint of its
+        /// root, as JSON.
+        transcript: String = "transcript" personal,
     }
 
     /// Demands of the configuration at the first start.

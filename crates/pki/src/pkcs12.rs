@@ -1,5 +1,5 @@
 //! PKCS#12, for browsers and mail programs (RFC 7292): encrypted by PBES2 with AES-256 and PBKDF2,
-//! authenticated by HMAC-SHA-256.
+//! authenticated by HMAC-SHA-256; or, for importers that know nothing else, by Triple DES and HMAC-SHA-1 (`legacy`).
 //!
 //! ```text
 //! PFX { authSafe: Data { AuthenticatedSafe { EncryptedData { CertBag … }, Data { PKCS8ShroudedKeyBag } } }, macData }
@@ -7,16 +7,18 @@
 //!
 //! Structures are those of the crate `pkcs12`, encryption is that of `pkcs5`.
 
+mod derive;
+mod legacy;
+
 use aws_lc_rs::{digest, hmac, rand};
 use cms::content_info::{CmsVersion, ContentInfo};
 use cms::encrypted_data::EncryptedData;
 use cms::enveloped_data::EncryptedContentInfo;
 use const_oid::ObjectIdentifier;
 use const_oid::db::rfc5911::{ID_DATA, ID_ENCRYPTED_DATA};
-use const_oid::db::rfc5912::{ID_SHA_256, ID_SHA_384, ID_SHA_512};
+use const_oid::db::rfc5912::{ID_SHA_1, ID_SHA_256, ID_SHA_384, ID_SHA_512};
 use der::asn1::{Any, BmpString, ContextSpecific, Null, OctetString, SetOfVec};
 use der::{Decode, Encode, EncodeValue, Tagged};
-use pkcs8::EncryptedPrivateKeyInfo;
 use pkcs8::pkcs5::{self, EncryptionScheme, pbes2};
 use pkcs12::authenticated_safe::AuthenticatedSafe;
 use pkcs12::cert_type::CertBag;
@@ -29,6 +31,7 @@ use x509_cert::Certificate;
 use x509_cert::attr::{Attribute, Attributes};
 use zeroize::Zeroizing;
 
+use self::derive::{Use, derive};
 use crate::cert::{self, CertError, CertificateChain};
 use crate::key::{KeyError, PrivateKey};
 
@@ -90,9 +93,19 @@ pub enum Pkcs12Error {
     Random,
 }
 
-/// Packs key and chain (leaf first) into a PKCS#12 file under `friendly_name`.
-///
-/// `openssl pkcs12`, NSS `pk12util`, Windows 10 and macOS 14 or later read the result.
+/// How a file is encrypted and authenticated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protection {
+    /// PBES2 with AES-256 and PBKDF2-HMAC-SHA-256, MAC by HMAC-SHA-256: OpenSSL, NSS, Windows 10 (1709), macOS 14, Android 14
+    /// and later.
+    #[default]
+    Modern,
+    /// pbeWithSHAAnd3-KeyTripleDES-CBC and HMAC-SHA-1, which earlier systems read and nothing else. The password alone
+    /// protects such a file.
+    Legacy,
+}
+
+/// Packs key and chain (leaf first) into a PKCS#12 file under `friendly_name`, with [`Protection::Modern`].
 ///
 /// # Errors
 /// [`Pkcs12Error`], one variant per reason.
@@ -101,6 +114,20 @@ pub fn export(
     chain: &CertificateChain,
     friendly_name: &str,
     password: &str,
+) -> Result<Vec<u8>, Pkcs12Error> {
+    export_with(key, chain, friendly_name, password, Protection::Modern)
+}
+
+/// Does the same with the protection that the importer can read.
+///
+/// # Errors
+/// As [`export`].
+pub fn export_with(
+    key: &PrivateKey,
+    chain: &CertificateChain,
+    friendly_name: &str,
+    password: &str,
+    protection: Protection,
 ) -> Result<Vec<u8>, Pkcs12Error> {
     if password.is_empty() {
         return Err(Pkcs12Error::EmptyPassword);
@@ -123,14 +150,14 @@ pub fn export(
         });
     }
     let safe: AuthenticatedSafe<'_> = vec![
-        encrypted(&bags.to_der()?, password)?,
-        data(&shrouded(key, attributes, password)?.to_der()?)?,
+        encrypted(&bags.to_der()?, password, protection)?,
+        data(&shrouded(key, attributes, password, protection)?.to_der()?)?,
     ];
     let safe = safe.to_der()?;
     let pfx = Pfx {
         version: Version::V3,
         auth_safe: data(&safe)?,
-        mac_data: Some(authenticated(&safe, password)?),
+        mac_data: Some(authenticated(&safe, password, protection)?),
     };
     Ok(pfx.to_der()?)
 }
@@ -163,16 +190,37 @@ fn data(content: &[u8]) -> Result<ContentInfo, der::Error> {
     })
 }
 
-fn encrypted(plain: &[u8], password: &str) -> Result<ContentInfo, Pkcs12Error> {
+/// A text encrypted under a password, with the algorithm that decrypts it.
+fn sealed(
+    plain: &[u8],
+    password: &str,
+    protection: Protection,
+) -> Result<(AlgorithmIdentifierOwned, Vec<u8>), Pkcs12Error> {
+    if protection == Protection::Legacy {
+        return legacy::encrypt(plain, password);
+    }
     let (salt, iv) = (random::<SALT>()?, random()?);
-    let scheme = scheme(&salt, &iv)?;
+    let parameters = pbes2::Parameters::pbkdf2_sha256_aes256cbc(ROUNDS, &salt, &iv);
+    let scheme = EncryptionScheme::from(parameters.map_err(Pkcs12Error::Encryption)?);
     let sealed = scheme.encrypt(password, plain);
+    Ok((
+        AlgorithmIdentifierOwned::from_der(&scheme.to_der()?)?,
+        sealed.map_err(Pkcs12Error::Encryption)?,
+    ))
+}
+
+fn encrypted(
+    plain: &[u8],
+    password: &str,
+    protection: Protection,
+) -> Result<ContentInfo, Pkcs12Error> {
+    let (algorithm, sealed) = sealed(plain, password, protection)?;
     let data = EncryptedData {
         version: CmsVersion::V0,
         enc_content_info: EncryptedContentInfo {
             content_type: ID_DATA,
-            content_enc_alg: AlgorithmIdentifierOwned::from_der(&scheme.to_der()?)?,
-            encrypted_content: Some(OctetString::new(sealed.map_err(Pkcs12Error::Encryption)?)?),
+            content_enc_alg: algorithm,
+            encrypted_content: Some(OctetString::new(sealed)?),
         },
         unprotected_attrs: None,
     };
@@ -187,13 +235,12 @@ fn shrouded(
     key: &PrivateKey,
     attributes: Attributes,
     password: &str,
+    protection: Protection,
 ) -> Result<SafeContents, Pkcs12Error> {
-    let (salt, iv) = (random::<SALT>()?, random()?);
-    let encryption_algorithm = scheme(&salt, &iv)?;
-    let sealed = encryption_algorithm.encrypt(password, &key.to_pkcs8_der());
-    let info = EncryptedPrivateKeyInfo {
-        encryption_algorithm,
-        encrypted_data: &sealed.map_err(Pkcs12Error::Encryption)?,
+    let (algorithm, sealed) = sealed(&key.to_pkcs8_der(), password, protection)?;
+    let info = Shrouded {
+        algorithm,
+        sealed: OctetString::new(sealed)?,
     };
     Ok(vec![SafeBag {
         bag_id: pkcs12::PKCS_12_PKCS8_KEY_BAG_OID,
@@ -202,19 +249,27 @@ fn shrouded(
     }])
 }
 
-fn scheme<'a>(salt: &'a [u8], iv: &'a [u8; 16]) -> Result<EncryptionScheme<'a>, Pkcs12Error> {
-    let parameters = pbes2::Parameters::pbkdf2_sha256_aes256cbc(ROUNDS, salt, iv);
-    Ok(parameters.map_err(Pkcs12Error::Encryption)?.into())
-}
-
-fn authenticated(safe: &[u8], password: &str) -> Result<MacData, Pkcs12Error> {
+fn authenticated(
+    safe: &[u8],
+    password: &str,
+    protection: Protection,
+) -> Result<MacData, Pkcs12Error> {
     let salt = random::<SALT>()?;
-    let rounds = i32::try_from(ROUNDS).unwrap_or(i32::MAX);
-    let key = mac_key(ID_SHA_256, password, &salt, rounds)?;
+    let (hash, key, rounds) = match protection {
+        Protection::Modern => {
+            let rounds = i32::try_from(ROUNDS).unwrap_or(i32::MAX);
+            let key = mac_key(ID_SHA_256, password, &salt, rounds)?;
+            (ID_SHA_256, key, rounds)
+        }
+        Protection::Legacy => {
+            let (key, rounds) = legacy::mac_key(password, &salt)?;
+            (ID_SHA_1, key, rounds)
+        }
+    };
     Ok(MacData {
         mac: DigestInfo {
             algorithm: AlgorithmIdentifierOwned {
-                oid: ID_SHA_256,
+                oid: hash,
                 parameters: Some(Any::from(Null)),
             },
             digest: OctetString::new(hmac::sign(&key, safe).as_ref())?,
@@ -240,37 +295,8 @@ fn mac_key(
         ID_SHA_512 => (hmac::HMAC_SHA512, &digest::SHA512),
         other => return Err(Pkcs12Error::Unsupported(other)),
     };
-    let key = derive_mac_key(hash, password, salt, rounds)?;
+    let key = derive(hash, Use::Mac, password, salt, rounds, hash.output_len())?;
     Ok(hmac::Key::new(algorithm, &key))
-}
-
-/// Derives a MAC's key of the length of the hash (RFC 7292, appendix B.2), for which one block of output is enough.
-fn derive_mac_key(
-    hash: &'static digest::Algorithm,
-    password: &str,
-    salt: &[u8],
-    rounds: u32,
-) -> Result<Zeroizing<Vec<u8>>, Pkcs12Error> {
-    // The identifier of keys for MACs.
-    const MAC: u8 = 3;
-    let block = hash.block_len();
-    let mut text = Zeroizing::new(BmpString::from_utf8(password)?.into_bytes().to_vec());
-    text.extend([0, 0]);
-    // Each part fills whole blocks.
-    let repeated = |part: &[u8]| -> Zeroizing<Vec<u8>> {
-        let length = part.len().next_multiple_of(block);
-        Zeroizing::new(part.iter().copied().cycle().take(length).collect())
-    };
-    let mut first = digest::Context::new(hash);
-    first.update(&vec![MAC; block]);
-    first.update(&repeated(salt));
-    first.update(&repeated(&text));
-    let mut key = Zeroizing::new(first.finish().as_ref().to_vec());
-    for _ in 1..rounds {
-        let next = digest::digest(hash, &key);
-        key.copy_from_slice(next.as_ref());
-    }
-    Ok(key)
 }
 
 fn random<const N: usize>() -> Result<[u8; N], Pkcs12Error> {

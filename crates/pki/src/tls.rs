@@ -6,6 +6,7 @@
 //! sessions (and resumed ones, which skip the check of the handshake) outlive a revocation, and it
 //! can show the holder a readable reason where a handshake only breaks off.
 
+mod provisional;
 mod tickets;
 mod verifier;
 
@@ -23,6 +24,7 @@ use rustls::sign::CertifiedKey;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use time::Duration;
 
+pub use self::provisional::provisional_client_config;
 use self::tickets::{KeptSessions, SealedSessions};
 use self::verifier::{Clients, Servers};
 pub use self::verifier::{PeerVerifier, Verifier};

@@ -49,7 +49,7 @@ impl Client {
     pub fn new(applications: Vec<Arc<dyn Application>>) -> Self {
         let people = Arc::new(FakePeople::default());
         let sessions = Sessions::new(SessionLimits::default()).unwrap();
-        let shell = Shell::new(people.clone(), sessions, applications).unwrap();
+        let shell = Shell::new(people.clone(), sessions, applications, None).unwrap();
         let router = shell.router();
         Self { people, router }
     }

@@ -5,6 +5,8 @@ language-unknown = There is no language "{ $language }".
 frame-skip = Skip to content
 frame-menu = Main
 frame-log-out = Log out
+frame-notice = Notice
+frame-direct = For laboratories only: certificates and rights need no approvals on this site (registration.approvals is "direct").
 frame-recorded = Every page you open and every decision you take here is recorded in the audit log.
 
 home-title = Overview

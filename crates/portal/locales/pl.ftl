@@ -5,6 +5,8 @@ language-unknown = Nie ma języka „{ $language }”.
 frame-skip = Przejdź do treści
 frame-menu = Menu główne
 frame-log-out = Wyloguj
+frame-notice = Uwaga
+frame-direct = Tylko do celów laboratoryjnych: certyfikaty i uprawnienia nie wymagają tu zatwierdzenia (registration.approvals ma wartość "direct").
 frame-recorded = Każda otwarta strona i każda podjęta tu decyzja jest zapisywana w dzienniku audytu.
 
 home-title = Przegląd

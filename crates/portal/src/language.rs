@@ -63,11 +63,15 @@ struct Language {
 
 /// All languages of the pages.
 #[derive(Clone)]
-pub struct Languages(Arc<[Arc<Language>]>);
+pub struct Languages {
+    all: Arc<[Arc<Language>]>,
+    /// The text that every page shows above its content, if there is one.
+    notice: Option<&'static str>,
+}
 
 impl fmt::Debug for Languages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let codes = self.0.iter().map(|language| &language.code);
+        let codes = self.all.iter().map(|language| &language.code);
         f.debug_list().entries(codes).finish()
     }
 }
@@ -86,12 +90,20 @@ impl Languages {
         }
         let complete = languages.iter().position(|one| one.code == COMPLETE);
         languages.swap(0, complete.ok_or(TextError::NoEnglish)?);
-        Ok(Self(languages.into()))
+        Ok(Self {
+            all: languages.into(),
+            notice: None,
+        })
+    }
+
+    /// The same with a text that every page shows above its content.
+    pub(crate) fn with_notice(self, notice: Option<&'static str>) -> Self {
+        Self { notice, ..self }
     }
 
     /// The texts in the language with this code, if there is one.
     pub fn named(&self, code: &str) -> Option<Texts> {
-        let language = self.0.iter().find(|one| one.code == code)?.clone();
+        let language = self.all.iter().find(|one| one.code == code)?.clone();
         Some(self.texts(language))
     }
 
@@ -110,7 +122,7 @@ impl Languages {
 
     /// Code and own name of each language.
     pub(crate) fn list(&self) -> Vec<(String, String)> {
-        let entries = self.0.iter();
+        let entries = self.all.iter();
         entries
             .map(|one| (one.code.clone(), one.name.clone()))
             .collect()
@@ -120,6 +132,7 @@ impl Languages {
         Texts {
             language,
             complete: self.complete(),
+            notice: self.notice,
         }
     }
 
@@ -128,7 +141,7 @@ impl Languages {
             clippy::indexing_slicing,
             reason = "`new` refuses a list without English"
         )]
-        self.0[0].clone()
+        self.all[0].clone()
     }
 }
 
@@ -186,6 +199,7 @@ impl Language {
 pub struct Texts {
     language: Arc<Language>,
     complete: Arc<Language>,
+    notice: Option<&'static str>,
 }
 
 impl fmt::Debug for Texts {
@@ -198,6 +212,11 @@ impl Texts {
     /// Code of the language.
     pub fn code(&self) -> &str {
         &self.language.code
+    }
+
+    /// The text that every page shows above its content.
+    pub(crate) const fn notice(&self) -> Option<&'static str> {
+        self.notice
     }
 
     /// The text with this identifier; what it varies by is added with [`Text::with`].

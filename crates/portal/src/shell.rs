@@ -84,7 +84,8 @@ struct Parts {
 pub struct Shell(Arc<Parts>);
 
 impl Shell {
-    /// A shell over these applications, in the order of the menu.
+    /// A shell over these applications, in the order of the menu. Every page shows the shell's text `notice`, such as
+    /// `frame-direct`, above its content.
     ///
     /// # Errors
     /// [`TextError`]: texts of the applications cannot be used.
@@ -92,6 +93,7 @@ impl Shell {
         identity: Arc<dyn Identity>,
         sessions: Sessions,
         applications: Vec<Arc<dyn Application>>,
+        notice: Option<&'static str>,
     ) -> Result<Self, TextError> {
         let mut files = TEXTS.to_vec();
         let mut seen: Vec<*const TextFile> = Vec::new();
@@ -103,7 +105,7 @@ impl Shell {
                 files.extend_from_slice(texts);
             }
         }
-        let languages = Languages::new(&files)?;
+        let languages = Languages::new(&files)?.with_notice(notice);
         Ok(Self(Arc::new(Parts {
             identity,
             sessions,

@@ -4,6 +4,8 @@
 //! signatures and certificates. [`Completeness`] takes the events in order, then certificates that are known by other
 //! means (the registry's book, what a TLS server has seen), and says what does not fit.
 
+mod book;
+mod founding;
 mod generations;
 mod invited;
 mod keys;
@@ -32,6 +34,7 @@ use rustls_pki_types::CertificateDer;
 use serde_json::Value;
 use time::OffsetDateTime;
 
+use self::founding::Founding;
 use self::generations::Generations;
 use self::invited::{Offered, Offers};
 use self::keys::Keys;
@@ -42,6 +45,7 @@ use self::standing::Standings;
 use self::tracked::{
     Approved, Archived, CarriedOut, Tracked, request_of, transaction_of, version_of,
 };
+use crate::founding::is_founding;
 use crate::origin::OriginKind;
 use crate::records::InBook;
 use crate::sha256::sha256;
@@ -71,6 +75,7 @@ pub struct Completeness {
     revoked_in_book: BTreeSet<(String, String)>,
     standings: Standings,
     keys: Keys,
+    founding: Founding,
     /// Archived keys by the events, by serial number.
     archived: BTreeMap<String, Archived>,
     /// Hashes of the rows of the registry's book, the newest last.
@@ -109,6 +114,7 @@ impl Completeness {
             revoked_in_book: BTreeSet::new(),
             standings: Standings::default(),
             keys: Keys::default(),
+            founding: Founding::default(),
             archived: BTreeMap::new(),
             rows: VecDeque::new(),
             last: None,
@@ -119,6 +125,14 @@ impl Completeness {
     /// Takes the next event of the log.
     pub fn note(&mut self, entry: u64, event: &Event) {
         self.last = Some(event.at);
+        if is_founding(event) {
+            let root = self.trust.roots().next();
+            let refused = self.founding.noted(entry, event, root);
+            if let Some(what) = refused {
+                self.gap(entry, what);
+            }
+            return;
+        }
         if event.role == "site" && event.action == LOSS {
             // The database that counts from here on begins its numbers anew.
             return self.opened_anew();
@@ -226,7 +240,8 @@ impl Completeness {
         let file = one.profile_sha256.as_deref();
         one.off_profile = self.profiles.unexplained(&one.profile, file);
         if one.authority == CaKind::Users.name() {
-            self.keys.issued(&one);
+            self.keys
+                .issued(&one, self.founding.differs(&one).is_none());
         }
         let holder = (one.authority.clone(), one.holder.clone());
         let first = self.holders.insert(holder);
@@ -426,72 +441,6 @@ impl Completeness {
         }
     }
 
-    fn compare(&mut self, der: &[u8], of_book: bool) {
-        self.report.looked_for += 1;
-        let fingerprint = cert::fingerprint_sha256(der);
-        let Ok(certificate) = cert::from_der(der) else {
-            let what = format!("{fingerprint}: this is no certificate");
-            return self.report.gaps.push(Gap { entry: None, what });
-        };
-        let name = || {
-            let serial = cert::serial_hex(&certificate);
-            format!(
-                "certificate {serial} of {}",
-                certificate.tbs_certificate.subject
-            )
-        };
-        if let Some(recorded) = self.recorded.get_mut(&fingerprint) {
-            recorded.in_book |= of_book;
-            let issuer = certificate.tbs_certificate.issuer.to_string();
-            if !self.generations.is_called(recorded.issuer, &issuer) {
-                let (entry, what) = (recorded.entry, name());
-                return self.gap(entry, format!("{what}: its event names another authority"));
-            }
-            if let Some(field) = recorded.differs_from(der, &certificate, &self.trust) {
-                let (entry, what) = (
-                    recorded.entry,
-                    format!("{}: its event has another {field}", name()),
-                );
-                self.gap(entry, what);
-            }
-            return;
-        }
-        let mut authorities = self.authorities.iter();
-        if authorities.any(|authority| cert::is_signed_by(&certificate, authority)) {
-            let what = format!("{} is in no event of the log", name());
-            self.report.gaps.push(Gap { entry: None, what });
-        }
-    }
-
-    fn compare_archived(&mut self, serial: &str, digest: &str) {
-        let what = match self.archived.get_mut(serial) {
-            Some(archived) if archived.digest == digest => {
-                archived.in_book = true;
-                return;
-            }
-            Some(archived) => {
-                archived.in_book = true;
-                "is another than its event says"
-            }
-            None => "is in no event of the log",
-        };
-        let what = format!("the archived key of certificate {serial} {what}");
-        self.report.gaps.push(Gap { entry: None, what });
-    }
-
-    /// Looks for the rows of the registry's book, as they were before the log was read. The log of a version that did not note
-    /// them has none.
-    pub fn look_for_rows(&mut self, rows: &str) {
-        if !self.rows.is_empty() && !self.rows.iter().any(|known| known == rows) {
-            let what =
-                "the rows of the registry's book are those of no event: somebody else changed some";
-            self.report.gaps.push(Gap {
-                entry: None,
-                what: what.to_owned(),
-            });
-        }
-    }
-
     /// Ends. `book` says that all rows of the registry's book were looked for.
     #[must_use]
     pub fn finish(mut self, book: bool) -> CompletenessReport {
@@ -509,9 +458,10 @@ impl Completeness {
                 .entry(origin.to_owned())
                 .or_default() += 1;
             let request = one.request.as_ref().and_then(|id| requests.get(id));
-            let unexplained = match one.is_invited() {
-                true => offers.unexplained(one),
-                false => one.unexplained(request.and_then(|request| request.carried_out.as_ref())),
+            let unexplained = match one.origin {
+                Some(OriginKind::Founding) => self.founding.unexplained(one),
+                _ if one.is_invited() => offers.unexplained(one),
+                _ => one.unexplained(request.and_then(|request| request.carried_out.as_ref())),
             };
             let unexplained = unexplained.or_else(|| one.foreign.clone());
             let unexplained = unexplained.or_else(|| one.off_profile.clone());
@@ -521,6 +471,10 @@ impl Completeness {
                 let what = format!("certificate {} of {}: {what}", one.serial, one.holder);
                 self.gap(one.entry, what);
             }
+        }
+        let missing: Vec<String> = self.founding.missing().collect();
+        for what in missing {
+            self.gap(0, what);
         }
         let approved = |id: &str, result: &str| {
             let request = requests.get(id);

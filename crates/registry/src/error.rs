@@ -248,6 +248,8 @@ pub enum RegistryError {
     /// A revocation list could not be made or read; the revocation itself is in force.
     #[error("revocation list failed")]
     Crl(#[from] CrlError),
+    #[error(transparent)]
+    Founding(#[from] crate::FoundingError),
     /// The act could not be recorded, so it was not done.
     #[error("not recorded, hence not done")]
     Audit(#[source] AuditError),

@@ -30,6 +30,8 @@ use crate::{Registry, RegistryError, Warrant, holders};
 /// Lineage of the certificates that a device got with one-time codes; serial numbers are
 /// hexadecimal, so none of them is called like this.
 const ENROLMENT: &str = "enrolment";
+/// Lineage of the certificate that a person got by the founding of the site.
+pub(crate) const FOUNDING: &str = "founding";
 
 /// A certificate just issued.
 #[derive(Clone, Debug)]
@@ -67,6 +69,11 @@ impl Issuance for Ordered {
         // Of two approved requests for one key, only the first is carried out.
         if let Some(Act::Issue { spki_sha256, .. }) = approved.map(|approved| approved.act()) {
             check_new_key(&mut **tx, spki_sha256).await?;
+        }
+        // Of two runs of a founding only one certifies a person.
+        if matches!(self.origin, Origin::Founding) {
+            let spki = spki_sha256(&self.order.spki).map_err(|_| KeyError::Malformed)?;
+            check_new_key(&mut **tx, &spki).await?;
         }
         // Inside of the transaction: no profile changes meanwhile.
         if let Some(approved) = approved {
@@ -362,6 +369,7 @@ impl Registry {
         let serial = cert::serial_hex(chain.leaf());
         let lineage = match origin {
             Origin::Order { .. } | Origin::Own => serial.clone(),
+            Origin::Founding => FOUNDING.to_owned(),
             Origin::Enrolment => ENROLMENT.to_owned(),
             Origin::Invitation(invited) => invited.id.clone(),
             Origin::Renewal { lineage, .. } => lineage.clone(),
@@ -453,7 +461,9 @@ impl Registry {
     ) -> Result<(), RegistryError> {
         self.check_key_list(&order.spki)?;
         match origin {
-            Origin::Order { .. } => key_use::check_key(tx, spki, Some((kind, holder))).await,
+            Origin::Order { .. } | Origin::Founding => {
+                key_use::check_key(tx, spki, Some((kind, holder))).await
+            }
             _ => Ok(()),
         }
     }
@@ -507,6 +517,25 @@ impl Registry {
         request.ocsp_url.clone_from(&config.ocsp_url);
         request
     }
+}
+
+/// Issues what a founding has verified.
+pub(crate) async fn issue_founded(
+    registry: &Registry,
+    order: Order,
+    actor: Actor,
+    now: OffsetDateTime,
+) -> Result<Issued, RegistryError> {
+    let ordered = Ordered {
+        order,
+        origin: Origin::Founding,
+        actor: actor.clone(),
+        warrant: None,
+        now,
+    };
+    registry
+        .issue_together(ordered, Signing::default(), &actor, now)
+        .await
 }
 
 /// The first name of a server.

@@ -77,6 +77,7 @@ mod enrol;
 mod error;
 pub mod est;
 mod files;
+mod founding;
 mod generation;
 mod hierarchy;
 mod holder_profiles;
@@ -154,6 +155,7 @@ pub use self::config::{
 pub use self::contradiction::Contradiction;
 pub use self::enrol::MAX_RENEWALS;
 pub use self::error::{AdmissionError, EnrolError, RegistryError};
+pub use self::founding::{Founder, FounderRole, FoundingError, Transcript, issue_founder};
 pub use self::generation::{AuthorityId, AuthorityState, UnknownAuthority};
 pub use self::holders::{HolderChange, HolderChanged, HolderRecord, HolderRefused, HolderState};
 pub use self::holds::{DisabledFuture, DisabledLookup, hold_disabled};

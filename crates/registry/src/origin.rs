@@ -9,6 +9,8 @@ pub(crate) enum Origin {
     Order { request: Option<String> },
     /// For a service of the site itself.
     Own,
+    /// For a person whom the first event of the log names.
+    Founding,
     /// With a one-time code: takes the place of what earlier codes gave.
     Enrolment,
     /// With the code of an invitation, beside whatever the holder has.
@@ -37,6 +39,7 @@ impl Origin {
             Self::Order { request: Some(_) } => OriginKind::Request,
             Self::Order { request: None } => OriginKind::Order,
             Self::Own => OriginKind::Own,
+            Self::Founding => OriginKind::Founding,
             Self::Enrolment => OriginKind::Enrolment,
             Self::Invitation(_) => OriginKind::Invitation,
             Self::Renewal { .. } => OriginKind::Renewal,
@@ -67,7 +70,7 @@ impl Origin {
 
     const fn invited(&self) -> Option<&Invited> {
         match self {
-            Self::Order { .. } | Self::Own | Self::Enrolment => None,
+            Self::Order { .. } | Self::Own | Self::Founding | Self::Enrolment => None,
             Self::Invitation(invited) => Some(invited),
             Self::Renewal { invited, .. } => invited.as_ref(),
         }
@@ -80,16 +83,18 @@ pub(crate) enum OriginKind {
     Request,
     Order,
     Own,
+    Founding,
     Enrolment,
     Invitation,
     Renewal,
 }
 
 impl OriginKind {
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Request,
         Self::Order,
         Self::Own,
+        Self::Founding,
         Self::Enrolment,
         Self::Invitation,
         Self::Renewal,
@@ -100,6 +105,7 @@ impl OriginKind {
             Self::Request => "request",
             Self::Order => "order",
             Self::Own => "own",
+            Self::Founding => "founding",
             Self::Enrolment => "enrolment",
             Self::Invitation => "invitation",
             Self::Renewal => "renewal",

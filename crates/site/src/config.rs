@@ -342,7 +342,7 @@ impl Config {
     }
 
     /// Reads the text of a configuration file; `path` is for messages.
-    fn parse(text: &str, path: &Path) -> Outcome<Self> {
+    pub(crate) fn parse(text: &str, path: &Path) -> Outcome<Self> {
         let config: Self = toml::from_str(text).map_err(|error| {
             let message = error.message().replace('\n', " ");
             mistake(format!(

@@ -94,6 +94,14 @@ pub fn check(data: &Path, audit: &SharedLog) -> Outcome<Kept> {
     }
 }
 
+/// Writes the file before the first event of a new log, which is not the event of the file.
+pub fn prepare(data: &Path, audit: &SharedLog, kept: Kept) -> Outcome {
+    match kept {
+        Kept::Unknown => write_as(BEGUN, data, audit),
+        Kept::Begun | Kept::Known => Ok(()),
+    }
+}
+
 /// Writes the file and has the log say so, where that was not done yet. Nothing may have been recorded since [`check`].
 pub fn begin(data: &Path, audit: &SharedLog, kept: Kept, now: OffsetDateTime) -> Outcome {
     if kept == Kept::Known {

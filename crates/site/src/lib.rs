@@ -22,6 +22,7 @@ mod disabled_people;
 mod export;
 mod failure;
 mod forwarding;
+pub mod founding;
 pub mod gate;
 pub mod giver;
 mod issuing;

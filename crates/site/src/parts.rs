@@ -14,7 +14,7 @@
 pub mod centre_host;
 pub(crate) mod centre_parts;
 pub mod files;
-mod opening;
+pub(crate) mod opening;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -21,6 +21,7 @@ use identity::GateIdentity;
 use log::SiteLog;
 use registration_officer::RegistrationOfficer;
 
+use crate::config::Approvals;
 use crate::failure::{OrHint as _, Outcome};
 use crate::forwarding::Forwarded;
 use crate::gate::Gate;
@@ -79,17 +80,21 @@ pub(crate) fn shell(parts: &CentreParts, pages: &Pages, gate: &Arc<Gate>) -> Out
         Arc::new(Violations(evidence.clone())),
         Arc::new(Cameras(evidence)),
     ];
-    match pages {
-        Pages::Here(site) => applications.extend(about_certificates(site, gate)),
+    let approvals = match pages {
+        Pages::Here(site) => {
+            applications.extend(about_certificates(site, gate));
+            Some(site.config.registration.approvals)
+        }
         Pages::There(peer) => {
             for outline in [portal_requests::MINE, portal_requests::REQUESTS] {
                 let peer = Arc::clone(peer);
                 applications.push(Arc::new(Forwarded { outline, peer }));
             }
+            None
         }
-    }
+    };
     applications.push(Arc::new(AuditLog(log)));
-    with(applications, gate)
+    with(applications, approvals, gate)
 }
 
 /// The pages about certificates alone, for the portal of another host, which has the others.
@@ -101,7 +106,7 @@ pub(crate) fn pages_for_others(site: &Site, gate: &Arc<Gate>) -> Outcome<Shell> 
     ];
     applications.extend(about_certificates(site, gate));
     applications.push(linked(portal_audit::AUDIT_LOG));
-    with(applications, gate)
+    with(applications, Some(site.config.registration.approvals), gate)
 }
 
 fn about_certificates(site: &Site, gate: &Arc<Gate>) -> [Arc<dyn Application>; 2] {
@@ -115,10 +120,17 @@ fn about_certificates(site: &Site, gate: &Arc<Gate>) -> [Arc<dyn Application>; 2
     ]
 }
 
-fn with(applications: Vec<Arc<dyn Application>>, gate: &Arc<Gate>) -> Outcome<Shell> {
+/// The shell over these applications; a portal without registry does not know how its `approvals` are set.
+fn with(
+    applications: Vec<Arc<dyn Application>>,
+    approvals: Option<Approvals>,
+    gate: &Arc<Gate>,
+) -> Outcome<Shell> {
     let sessions =
         Sessions::new(SessionLimits::default()).or_hint("sessions", "check the kernel")?;
     let identity = Arc::new(GateIdentity(gate.clone()));
-    Shell::new(identity, sessions, applications)
+    let is_direct = approvals == Some(Approvals::Direct);
+    let notice = is_direct.then_some("frame-direct");
+    Shell::new(identity, sessions, applications, notice)
         .or_hint("cannot use the texts of the portal", "report this")
 }

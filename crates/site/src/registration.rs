@@ -72,7 +72,9 @@ pub async fn carry_out(
                     fields.insert("serial".to_owned(), issued.serial.into());
                     fields.insert("chain_pem".to_owned(), chain.into());
                 }
-                Carried::Invited(invited) => inviting::tell(site, fields, &invited)?,
+                Carried::Invited(invited, uid) => {
+                    inviting::tell(site, fields, &invited, uid.as_deref())?;
+                }
                 Carried::Recovered(envelope) => {
                     fields.insert("envelope_hex".to_owned(), hex::encode(envelope).into());
                 }

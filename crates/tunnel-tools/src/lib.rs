@@ -1,4 +1,4 @@
-//! The commands of tunnels and of OpenVPN: `cordon vpn …`, and `cordon pki renew` for their certificates.
+//! The commands of tunnels and of OpenVPN: `cordon vpn …`.
 //!
 //! [`run`] carries a command out. `up` and `manual` run tunnels, `client` sends requests to running ones, `init`, `profile` and
 //! `openvpn` write configurations. A key is made here (`certify`) and certified by a site, which these commands reach only by
@@ -14,7 +14,6 @@ mod client;
 mod confinement;
 mod credentials;
 mod crls;
-mod est_client;
 mod fetcher;
 mod firewall;
 mod gateway;
@@ -28,7 +27,6 @@ mod openvpn;
 mod ping;
 mod prepare;
 mod profile;
-mod renew;
 mod site;
 mod status_socket;
 mod up;
@@ -37,7 +35,6 @@ pub use certify::read_csr;
 pub use cli::Vpn;
 pub use client::describe_accelerator;
 pub use key_process::start as start_key_process;
-pub use renew::{Renew, run as renew};
 pub use site::{Answer, CertificateRequest, Control, SiteControl, SiteRequest};
 
 use crate::client::Request;

@@ -126,7 +126,7 @@ Then hold a ceremony with these requests, and `cordon pki install-authorities`."
   cordon pki renew --file /etc/openvpn/server/server.conf --server pki.example.org:8445 \\
     --root root.pem --watch --deploy-hook /etc/cordon/restart-openvpn
 A file holds a key and its certificates (PEM), or is an OpenVPN configuration with <cert> and <key>.")]
-    Renew(tunnel_tools::Renew),
+    Renew(enrolment::Renew),
     /// Profiles of certificates: what each kind of certificate says.
     #[command(subcommand)]
     Profile(PkiProfile),

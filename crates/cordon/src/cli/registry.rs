@@ -30,19 +30,23 @@ Carry the folder to the camera and start `cordon camera run --config camera.toml
         #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=720))]
         hours: u32,
     },
-    /// Make a code by which a person has a key of her own certified over EST, a device one for tunnels, or a server of the
-    /// network its own over ACME.
+    /// Make a code by which a person enrols a key of their own over EST, a device one for tunnels, or a server of the network
+    /// its own over ACME.
     #[command(after_help = "Example:
+  cordon registry invite --data /var/lib/cordon --uid officer-9 --complete --out officer-9.invitation
   cordon registry invite --data /var/lib/cordon --uid officer-9 --renewals 2 --out officer-9.code
   cordon registry invite --data /var/lib/cordon --server db.example.org --renewals 10 --out db.ini
-Hand the file to the person alone: until it is used, whoever has it can become her. docs/enrolment.md has the
-commands with which she uses it. A server's file is a configuration for certbot: docs/acme.md.")]
+Hand the file to the person alone: until it is used, its owner can enrol as that person. With --complete the person
+uses it by `cordon id enrol FILE`; docs/enrolment.md has the commands for other clients. A server's file is a configuration for certbot: docs/acme.md.")]
     Invite {
         #[command(flatten)]
         invited: Invited,
         /// Also keep the code, encrypted, until it was used or is over: enrolment over CMP needs that.
         #[arg(long, conflicts_with = "server")]
         cmp: bool,
+        /// Write an invitation for `cordon id enrol`: beside the code the user id, the site's address and its root's fingerprint.
+        #[arg(long)]
+        complete: bool,
         #[command(flatten)]
         site: SiteArgs,
         /// File for the code; must not exist.

@@ -85,6 +85,10 @@ pub(crate) enum RequestCommand {
         /// Also keep the code of an invitation, encrypted, until it was used or is over: enrolment over CMP needs that.
         #[arg(long, requires = "out")]
         cmp: bool,
+        /// Write an invitation of a person for `cordon id enrol`: beside the code the user id, the site's address and its root's
+        /// fingerprint.
+        #[arg(long, requires = "out")]
+        complete: bool,
     },
     /// Write a request with its approvals and certificates, for others to check.
     #[command(after_help = "Example:

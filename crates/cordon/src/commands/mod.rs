@@ -7,6 +7,7 @@ mod ceremony;
 pub(crate) mod config;
 pub(crate) mod directory;
 pub(crate) mod evidence;
+mod founding;
 mod index;
 pub(crate) mod laboratory;
 pub(crate) mod pki;

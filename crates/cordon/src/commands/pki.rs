@@ -35,7 +35,7 @@ pub(crate) async fn run(command: Pki, json: bool) -> Outcome {
         Pki::Ceremony(command) => super::ceremony::run(command, json),
         Pki::RequestAuthorities(args) => super::authorities::request(&args, json).await,
         Pki::InstallAuthorities(args) => super::authorities::install(&args, json).await,
-        Pki::Renew(args) => tunnel_tools::renew(&args, json).await,
+        Pki::Renew(args) => enrolment::renew(&args, json).await,
         Pki::Profile(command) => super::pki_profile::run(command, json).await,
         Pki::Audit(args) => super::pki_audit::run(&args, json).await,
         Pki::Show { file } => show(&file, json),

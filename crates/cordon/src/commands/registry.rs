@@ -34,15 +34,20 @@ pub(crate) async fn run(command: Registry, json: bool) -> Outcome {
         Registry::Invite {
             invited,
             cmp,
+            complete,
             site,
             out,
         } => {
+            if complete && invited.holder.uid.is_none() {
+                let what = "--complete is for invitations of people";
+                return Err(Failure::usage(what, "name a person with --uid"));
+            }
             let order = super::request::invite(invited)?;
             // Before the order, which voids the code that the person may have.
             let place = reserve(&out)?;
             let mut value = ask(&site, Request::Invite { order, cmp }).await?;
-            let code = super::request::take_code(&mut value);
-            super::request::write_code(place, &code.unwrap_or_default())?;
+            let code = super::request::take_code(&mut value).unwrap_or_default();
+            super::request::write_invitation(place, code, &value, complete)?;
             let summary = format!(
                 "wrote {}: hand it to {} alone\nthe code is good until {}",
                 out.display(),

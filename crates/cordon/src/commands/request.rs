@@ -4,6 +4,7 @@ use std::path::Path;
 
 use approval::Request;
 use commandline::visible;
+use enrolment::Invitation;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
@@ -58,9 +59,12 @@ pub(crate) async fn run(command: RequestCommand, json: bool) -> Outcome {
             step(objection.seen, StepOrder::Refuse { reason }, json).await
         }
         RequestCommand::Approve(seen) => approve(seen, json).await,
-        RequestCommand::CarryOut { seen, out, cmp } => {
-            carry_out(seen, out.as_deref(), cmp, json).await
-        }
+        RequestCommand::CarryOut {
+            seen,
+            out,
+            cmp,
+            complete,
+        } => carry_out(seen, out.as_deref(), cmp, complete, json).await,
         RequestCommand::Export { id, site, out } => {
             let value = show(&site, &id).await?;
             request_export::write(&value, &out)?;
@@ -183,16 +187,28 @@ pub(crate) fn request_of(value: &Value) -> Outcome<Request> {
     )
 }
 
-async fn carry_out(seen: Seen, out: Option<&Path>, cmp: bool, json: bool) -> Outcome {
+async fn carry_out(
+    seen: Seen,
+    out: Option<&Path>,
+    cmp: bool,
+    complete: bool,
+    json: bool,
+) -> Outcome {
     let Seen { id, seen, site } = seen;
-    if out.is_none() {
+    if out.is_none() || complete {
         let value = show(&site, &id).await?;
+        // Of the acts only an invitation of a person has rights and gives a code.
+        let act = field(field(&value, "request"), "act");
+        if complete && (text(&value, "act") != "invite" || field(act, "rights").is_null()) {
+            let what = "--complete is for invitations of people";
+            return Err(Failure::usage(what, "carry this request out without it"));
+        }
         let what = match text(&value, "act") {
             "invite" => "the code that the act gives is shown once",
             "recover-key" => "the key that the act gives out is given once",
             _ => "",
         };
-        if !what.is_empty() {
+        if !what.is_empty() && out.is_none() {
             return Err(Failure::usage(what, "name a new file for it with --out"));
         }
     }
@@ -211,7 +227,7 @@ async fn carry_out(seen: Seen, out: Option<&Path>, cmp: bool, json: bool) -> Out
     if let Some((out, place)) = place {
         match (envelope, code, text(&value, "chain_pem")) {
             (Some(envelope), ..) => commandline::write_reserved(place, &envelope)?,
-            (None, Some(code), _) => write_code(place, &code)?,
+            (None, Some(code), _) => write_invitation(place, code, &value, complete)?,
             (None, None, "") => return print(json, &value, &summary),
             (None, None, chain) => commandline::write_reserved(place, chain.as_bytes())?,
         }
@@ -226,6 +242,22 @@ pub(crate) fn take_code(answer: &mut Value) -> Option<Zeroizing<String>> {
         Value::String(code) => Some(Zeroizing::new(code)),
         _ => None,
     }
+}
+
+/// Writes the code of an answer, or with `complete` the invitation for `cordon id enrol`.
+pub(crate) fn write_invitation(
+    place: durable::Reserved,
+    code: Zeroizing<String>,
+    answer: &Value,
+    complete: bool,
+) -> Outcome {
+    if !complete {
+        return write_code(place, &code);
+    }
+    let enrolment = field(answer, "enrolment");
+    let (uid, site) = (text(enrolment, "uid"), text(enrolment, "site"));
+    let invitation = Invitation::new(uid, site, text(enrolment, "root_sha256"), code)?;
+    commandline::write_reserved(place, invitation.to_text()?.as_bytes())
 }
 
 pub(crate) fn write_code(place: durable::Reserved, code: &str) -> Outcome {

@@ -10,6 +10,9 @@ use site::control::{Request, ask_running};
 
 pub(crate) async fn run(command: Site, json: bool) -> Outcome {
     match command {
+        Site::Found { site, from, out } => {
+            super::founding::run(&site, from.as_deref(), &out, json).await
+        }
         Site::Check { data } => check(&data, json).await,
         Site::Status { data } => status(&data, json).await,
     }

@@ -401,6 +401,67 @@ fn pkcs12_is_read_by_openssl_and_nss() {
 }
 
 #[test]
+fn legacy_pkcs12_is_read_by_openssl_and_nss() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new();
+    let profile = Profile::User {
+        administrator: false,
+    };
+    let key = key(KeyAlgorithm::EcdsaP256, 9);
+    let chain = world.chain(&request(profile, &key));
+    // Passwords of several lengths: salt and password fill whole blocks of the hash each.
+    for password in [
+        "secret",
+        "correct horse battery staple, longer than one block",
+    ] {
+        let legacy = pkcs12::Protection::Legacy;
+        let p12 = pkcs12::export_with(&key, &chain, "Žofie Dvořák", password, legacy).unwrap();
+        write(dir.path(), "u.p12", &p12);
+        let (secret, wrong) = (format!("pass:{password}"), format!("pass:{password}."));
+        let arguments = ["pkcs12", "-in", "u.p12", "-info", "-nodes", "-passin"];
+        let text = run(
+            "openssl",
+            &[&arguments[..], &[secret.as_str()]].concat(),
+            dir.path(),
+        );
+        assert!(text.contains("MAC: sha1"), "{text}");
+        assert_eq!(
+            text.matches("pbeWithSHA1And3-KeyTripleDES-CBC").count(),
+            2,
+            "{text}"
+        );
+        assert!(!text.contains("PBES2"), "{text}");
+        assert_eq!(text.matches("BEGIN CERTIFICATE").count(), 2);
+        let own =
+            der::pem::encode_string("PRIVATE KEY", der::pem::LineEnding::LF, &key.to_pkcs8_der());
+        assert!(text.contains(own.unwrap().trim()), "{text}");
+        run_refused(
+            "openssl",
+            &[&arguments[..], &[wrong.as_str()]].concat(),
+            dir.path(),
+        );
+        let db = dir.path().join(password);
+        fs::create_dir(&db).unwrap();
+        let db = format!("sql:{}", db.display());
+        run(
+            "certutil",
+            &["-N", "-d", &db, "--empty-password"],
+            dir.path(),
+        );
+        run(
+            "pk12util",
+            &["-i", "u.p12", "-d", &db, "-W", password],
+            dir.path(),
+        );
+        // We do not read what only its password protects.
+        assert!(matches!(
+            pkcs12::import(&p12, password),
+            Err(pkcs12::Pkcs12Error::Unsupported(_))
+        ));
+    }
+}
+
+#[test]
 fn pkcs12_of_strangers_and_without_password_is_not_made() {
     let world = World::new();
     let (key, chain) = world.leaf(Profile::Device);

@@ -15,10 +15,12 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    pub(super) fn issued(&mut self, one: &Recorded) {
+    /// Takes a certificate of a person; `of_founding` says whether the founding names it.
+    pub(super) fn issued(&mut self, one: &Recorded, of_founding: bool) {
         let is_own = match one.origin {
             // The holder sent a request for the key.
             Some(OriginKind::Request | OriginKind::Invitation) => true,
+            Some(OriginKind::Founding) => of_founding,
             // A thief of the former key could renew it with another key.
             Some(OriginKind::Renewal) => {
                 let former = one.renews.as_ref();

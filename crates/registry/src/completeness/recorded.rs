@@ -251,6 +251,8 @@ fn comes_by(origin: OriginKind, profile: &str) -> bool {
             let signers = CaKind::ALL.map(Profile::OcspSigner);
             services.iter().chain(&signers).any(is)
         }
-        OriginKind::Request | OriginKind::Order | OriginKind::Invitation => false,
+        OriginKind::Request | OriginKind::Order | OriginKind::Invitation | OriginKind::Founding => {
+            false
+        }
     }
 }

@@ -12,6 +12,7 @@ use store::sqlx;
 
 use super::error::RequestError;
 use super::store::decode;
+use crate::issue::FOUNDING;
 use crate::{ListedPerson, Registry, RegistryError, invitations};
 
 /// What a certificate was approved by.
@@ -27,6 +28,8 @@ enum Cause {
     Approved(Box<approval::Request>),
     /// By an invitation that was ordered.
     Invited,
+    /// By the founding of the site.
+    Founded,
     /// By an order, with a key of the centre's.
     Ordered,
 }
@@ -206,13 +209,17 @@ async fn check_own_key(
     match cause_of(registry, &first).await? {
         Cause::Ordered => {}
         _ if !cert::has_non_repudiation(&parsed) => {}
-        Cause::Approved(_) | Cause::Invited => return Ok(()),
+        Cause::Approved(_) | Cause::Invited | Cause::Founded => return Ok(()),
     }
     let uid = certified.uid.clone();
     Err(RequestError::CentreKey { uid })
 }
 
 async fn cause_of(registry: &Registry, certified: &Certified) -> Result<Cause, RequestError> {
+    // The founding verified the person's own certification request.
+    if certified.lineage == FOUNDING {
+        return Ok(Cause::Founded);
+    }
     let invitation = invitations::by_id(registry.inner.people.read(), &certified.lineage).await?;
     Ok(match invitation.map(|invitation| invitation.request) {
         Some(Some(id)) => Cause::Approved(Box::new(registry.request(&id).await?.request)),

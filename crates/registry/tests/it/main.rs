@@ -19,6 +19,7 @@ mod completeness;
 mod crash;
 mod est;
 mod fixture;
+mod founding;
 mod generations;
 mod generations_kept;
 mod hierarchy;

@@ -28,6 +28,7 @@ use crate::config::Config;
 use crate::credentials::{self, Credentials};
 use crate::databases::{CHANGED, is_foreign};
 use crate::failure::{Failure, OrHint as _, Outcome};
+use crate::founding::Founding;
 use crate::last_checkpoint;
 use crate::registration::subject_of;
 use crate::trust_bundle::Bundles;
@@ -37,13 +38,20 @@ use commandline::SiteArgs;
 impl Site {
     /// Opens the site of `args` for a command, making it when the folder is empty.
     pub async fn open(args: &SiteArgs) -> Outcome<Self> {
-        let (site, _) = Self::open_with(args, |_| Accelerator::software(), false).await?;
+        let (site, _) = Self::open_with(args, |_| Accelerator::software(), false, None).await?;
+        Ok(site)
+    }
+
+    /// Opens the site of `args` whose log begins, or is to begin, with `founding`.
+    pub(crate) async fn open_founding(args: &SiteArgs, founding: &Founding) -> Outcome<Self> {
+        let software = |_: &Config| Accelerator::software();
+        let (site, _) = Self::open_with(args, software, false, Some(founding)).await?;
         Ok(site)
     }
 
     /// Opens the site of `args` with an index that is made again. Gives what was made, and where the former index is.
     pub async fn rebuild_index(args: &SiteArgs) -> Outcome<(Self, Rebuilt, PathBuf)> {
-        let opened = Self::open_with(args, |_| Accelerator::software(), true).await?;
+        let opened = Self::open_with(args, |_| Accelerator::software(), true, None).await?;
         let (site, rebuilt) = opened;
         let (rebuilt, kept) = rebuilt.unwrap_or_default();
         Ok((site, rebuilt, kept))
@@ -53,7 +61,7 @@ impl Site {
     pub async fn open_to_run(args: &SiteArgs) -> Outcome<Self> {
         let accelerator =
             |config: &Config| Accelerator::open(config.accelerator.as_ref(), beside_others);
-        let (site, _) = Self::open_with(args, accelerator, false).await?;
+        let (site, _) = Self::open_with(args, accelerator, false, None).await?;
         Ok(site)
     }
 
@@ -61,7 +69,12 @@ impl Site {
         args: &SiteArgs,
         accelerator: impl FnOnce(&Config) -> Accelerator,
         rebuilds: bool,
+        founding: Option<&Founding>,
     ) -> Outcome<(Self, Option<(Rebuilt, PathBuf)>)> {
+        if founding.is_none() {
+            crate::owner::check(&args.data)?;
+            crate::founding::check_complete(&args.data)?;
+        }
         let Ground {
             config,
             data,
@@ -80,6 +93,10 @@ impl Site {
         }
         let file = data.join("directory.sqlite");
         check_relied_on(&data, &file, &audit, rebuilds).await?;
+        if let Some(founding) = founding {
+            last_checkpoint::prepare(&data, &audit, kept)?;
+            founding.record(&data, &audit, now)?;
+        }
         last_checkpoint::begin(&data, &audit, kept, now)?;
         crate::settings::record_changes(&data, &config, &audit, now)?;
         let registry = open_registry(&data, &config, &secret, &audit, &clock, now).await?;
@@ -381,6 +398,42 @@ async fn check_issuing(registry: &Registry, audit: &SharedLog, now: OffsetDateTi
     Ok(())
 }
 
+/// Makes the certificate authorities where there are none.
+pub(crate) async fn make_authorities(
+    data: &Path,
+    settings: &registry::Config,
+    secret: &Passphrase,
+    now: OffsetDateTime,
+) -> Outcome {
+    let initialised = Registry::is_initialised(data);
+    if initialised.or_hint(
+        "cannot look at the certificate authorities",
+        "check the data folder",
+    )? {
+        return Ok(());
+    }
+    tracing::info!("making the certificate authorities");
+    let (data, settings) = (data.to_owned(), settings.clone());
+    let secret = secret.clone();
+    let made = tokio::task::spawn_blocking(move || {
+        let passphrases = Passphrases {
+            root: secret.clone(),
+            issuing: secret,
+        };
+        Registry::init(&data, &settings, &passphrases, now)
+    });
+    let made = made
+        .await
+        .or_hint("cannot make the certificate authorities", "try again")?;
+    let hint = match made {
+        Err(RegistryError::AuthoritiesRequested(_)) => {
+            "install what the ceremony made with `cordon pki install-authorities`"
+        }
+        _ => "check the data folder",
+    };
+    made.or_hint("cannot make the certificate authorities", hint)
+}
+
 async fn open_registry(
     data: &Path,
     config: &Config,
@@ -395,32 +448,7 @@ async fn open_registry(
         recovery: files::recovery(config, now)?,
         ..registry_settings(config)
     };
-    let initialised = Registry::is_initialised(data);
-    if !initialised.or_hint(
-        "cannot look at the certificate authorities",
-        "check the data folder",
-    )? {
-        tracing::info!("making the certificate authorities");
-        let (data, settings) = (data.to_owned(), settings.clone());
-        let secret = secret.clone();
-        let made = tokio::task::spawn_blocking(move || {
-            let passphrases = Passphrases {
-                root: secret.clone(),
-                issuing: secret,
-            };
-            Registry::init(&data, &settings, &passphrases, now)
-        });
-        let made = made
-            .await
-            .or_hint("cannot make the certificate authorities", "try again")?;
-        let hint = match made {
-            Err(RegistryError::AuthoritiesRequested(_)) => {
-                "install what the ceremony made with `cordon pki install-authorities`"
-            }
-            _ => "check the data folder",
-        };
-        made.or_hint("cannot make the certificate authorities", hint)?;
-    }
+    make_authorities(data, &settings, secret, now).await?;
     let sink = role(audit, "registry")?;
     let registry = Registry::open(data, settings.clone(), secret, sink, now).await;
     let hint = match &registry {

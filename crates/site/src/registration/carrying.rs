@@ -57,8 +57,8 @@ impl Snapshot {
 /// What came of an act.
 pub enum Carried {
     Issued(Issued),
-    /// With a code, which is stored nowhere.
-    Invited(Invited),
+    /// With a code, which is stored nowhere, and the user id of a person.
+    Invited(Invited, Option<String>),
     /// An archived key, encrypted to the recovery certificate.
     Recovered(Vec<u8>),
     Done,
@@ -96,7 +96,7 @@ pub async fn carry(
             let invitation = approved(site, record.request.act()).await?;
             let invited = invite_with(site, &invitation, cmp, warrant, now).await;
             let invited = done(invited)?;
-            return Ok(Carried::Invited(invited));
+            return Ok(Carried::Invited(invited, invitation.subject.uid));
         }
         Act::RecoverKey { .. } => {
             let envelope = done(registry.recover_key(warrant, now).await)?;

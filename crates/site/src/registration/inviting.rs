@@ -6,7 +6,7 @@ use pki::clearance::Clearance;
 use pki::name::Subject;
 use pki::profile::Profile;
 use registry::{Invitation, Invited, RegistryError, RequestError, Warrant};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use zeroize::Zeroizing;
@@ -163,16 +163,22 @@ pub async fn invite(
     let invited = invited.or_hint("cannot make an invitation", hint)?;
     let subject = invitation.subject;
     let mut fields = Map::new();
+    tell(site, &mut fields, &invited, subject.uid.as_deref())?;
     fields.insert(
         "holder".to_owned(),
         subject.uid.unwrap_or(subject.common_name).into(),
     );
-    tell(site, &mut fields, &invited)?;
     Ok(Value::Object(fields))
 }
 
-/// Adds an invitation to an answer, with its code, or for a server what certbot takes in place of it.
-pub(super) fn tell(site: &Site, fields: &mut Map<String, Value>, invited: &Invited) -> Outcome {
+/// Adds an invitation to an answer, with its code, or for a server what certbot takes in place of it; for the person `uid` also
+/// where it is used.
+pub(super) fn tell(
+    site: &Site,
+    fields: &mut Map<String, Value>,
+    invited: &Invited,
+    uid: Option<&str>,
+) -> Outcome {
     let code = match invited.names.is_empty() {
         true => Zeroizing::new(invited.code.as_str().to_owned()),
         false => certbot_settings(site, invited)?,
@@ -181,13 +187,20 @@ pub(super) fn tell(site: &Site, fields: &mut Map<String, Value>, invited: &Invit
     fields.insert("invitation".to_owned(), invited.id.clone().into());
     fields.insert("code".to_owned(), code.as_str().into());
     fields.insert("expires".to_owned(), expires.into());
+    if let Some(uid) = uid {
+        let root = pki::cert::to_der(site.registry.root()).or_hint("root", "report this")?;
+        let enrolment = json!({
+            "uid": uid,
+            "site": enrolment_address(site),
+            "root_sha256": pki::cert::fingerprint_sha256(&root),
+        });
+        fields.insert("enrolment".to_owned(), enrolment);
+    }
     Ok(())
 }
 
-/// Settings with which certbot enrols a server; any client takes the two `eab` values.
-fn certbot_settings(site: &Site, invited: &Invited) -> Outcome<Zeroizing<String>> {
-    let key = registry::binding_key(invited.code.as_str());
-    let key = key.or_hint("cannot derive the key of the binding", "report this")?;
+/// Host and port of the enrolment listener.
+fn enrolment_address(site: &Site) -> String {
     let config = &site.config;
     let host = config
         .site
@@ -195,20 +208,27 @@ fn certbot_settings(site: &Site, invited: &Invited) -> Outcome<Zeroizing<String>
         .first()
         .map_or("localhost", String::as_str);
     // An address of IPv6 is in brackets (RFC 3986, section 3.2.2).
-    let host = match host.contains(':') {
-        true => format!("[{host}]"),
-        false => host.to_owned(),
-    };
+    let port = config.listen.enrolment.port();
+    match host.contains(':') {
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
+    }
+}
+
+/// Settings with which certbot enrols a server; any client takes the two `eab` values.
+fn certbot_settings(site: &Site, invited: &Invited) -> Outcome<Zeroizing<String>> {
+    let key = registry::binding_key(invited.code.as_str());
+    let key = key.or_hint("cannot derive the key of the binding", "report this")?;
     let first = invited.names.first().map_or("", String::as_str);
     Ok(Zeroizing::new(format!(
         "# For certbot; see docs/acme.md. The key is good once.\n\
-         server = https://{host}:{port}/acme/directory\n\
+         server = https://{address}/acme/directory\n\
          eab-kid = {kid}\n\
          eab-hmac-key = {key}\n\
          cert-name = {first}\n\
          domains = {names}\n\
          key-type = ecdsa",
-        port = config.listen.enrolment.port(),
+        address = enrolment_address(site),
         kid = invited.id,
         key = key.as_str(),
         names = invited.names.join(","),

@@ -17,7 +17,7 @@ use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
 use super::{HOUSEKEEPING, timeout};
-use crate::config::{Config, Messages};
+use crate::config::{Approvals, Config, Messages};
 use crate::credentials::Credentials;
 use crate::databases::watch_registry;
 use crate::failure::{OrHint as _, Outcome};
@@ -146,6 +146,9 @@ impl Role for RegistryRole {
     fn open(&self, stop: &CancellationToken) -> BoxFuture<'_, Outcome<Opened>> {
         let stop = stop.clone();
         Box::pin(async move {
+            if self.config.registration.approvals == Approvals::Direct {
+                tracing::warn!("{DIRECT}");
+            }
             let (doors, tls) = (&self.doors, self.tls()?);
             let socket = self.enrolment.bind().await?;
             let router = self.enrolment_router();
@@ -201,8 +204,15 @@ pub(crate) fn health(
     now: OffsetDateTime,
 ) -> Health {
     let lifetimes = registry_settings(config).lifetimes;
-    renewal::health(registry, credentials, &lifetimes, now)
+    let mut health = renewal::health(registry, credentials, &lifetimes, now);
+    if config.registration.approvals == Approvals::Direct {
+        health.warnings.push(DIRECT.to_owned());
+    }
+    health
 }
+
+/// Warning about a site where one person can give certificates and rights.
+const DIRECT: &str = "certificates and rights need no approvals (registration.approvals is \"direct\"): for laboratories only";
 
 async fn housekeeping(registry: Registry, stop: CancellationToken) -> Outcome {
     every(HOUSEKEEPING, stop, || async {

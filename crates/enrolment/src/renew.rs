@@ -12,6 +12,7 @@ use commandline::{Failure, OrHint as _, Outcome, print, read_text};
 use der::pem::LineEnding;
 use durable::FileLock;
 use error_report::Report;
+use http::StatusCode;
 use pki::cert::{self, CertificateChain};
 use pki::key::{KeyAlgorithm, Passphrase, PrivateKey};
 use pki::name::Subject;
@@ -62,7 +63,7 @@ pub struct Renew {
     /// A program to run after a renewal; the file is in its environment as RENEWED_FILE.
     #[arg(long, value_name = "PROGRAM")]
     deploy_hook: Option<PathBuf>,
-    /// Renew now, whatever the dates say.
+    /// Renew now, even if it is not due.
     #[arg(long, conflicts_with = "watch")]
     force: bool,
     /// Stay, and renew whenever it is due.
@@ -126,7 +127,7 @@ fn signal(kind: tokio::signal::unix::SignalKind) -> Outcome<tokio::signal::unix:
     tokio::signal::unix::signal(kind).or_hint("cannot wait for signals", "check the kernel")
 }
 
-/// Renews what is due, and tells who uses it, also of a renewal before that they could not be told of.
+/// Renews what is due, and runs the deploy hook, also for an earlier renewal whose hook failed.
 ///
 /// One at a time for a file: the first use of one renewal ends the others, and the one that is written last would be
 /// one that ended.
@@ -152,16 +153,19 @@ async fn renew(args: &Renew, held: &Held) -> Outcome<Held> {
     let roots = file::load_chain(&args.root).or_hint("the site's root", "name it with --root")?;
     let trust = TrustStore::new(roots.certificates(), &[])
         .or_hint("the site's root", "name it with --root")?;
-    let client = EstClient::new(&args.server, args.server_name.as_deref(), &trust)?;
+    let client = EstClient::new(&args.server, args.server_name.as_deref())?;
     let key = next_key(args).await?;
     let leaf = held.chain.leaf();
     let subject = Subject::from_name(&leaf.tbs_certificate.subject).or_hint("the subject", HINT)?;
     let names = cert::alt_names(leaf).or_hint("the names in the certificate", HINT)?;
     let request = csr::build(&key, &Subject::new(&subject.common_name), &names)
         .or_hint("cannot make the request", "report this")?;
-    let mut connection = client.connect(&held.chain, &held.key).await?;
-    let authorities = connection.authorities().await?;
-    let issued = connection.reenrol(&request).await?;
+    let shown = Some((&held.chain, &held.key));
+    let mut connection = client.connect(&trust, shown).await?;
+    let authorities = connection.authorities().await;
+    let authorities = authorities.map_err(|error| error.into_failure(refused))?;
+    let issued = connection.reenrol(&request).await;
+    let issued = issued.map_err(|error| error.into_failure(refused))?;
     let chain = CertificateChain::of_issued(&key.spki(), issued, &authorities)
         .or_hint("the site's answer", HINT)?
         .ok_or_else(|| Failure::new(anyhow::anyhow!("no certificate for our key"), HINT))?;
@@ -186,15 +190,34 @@ async fn renew(args: &Renew, held: &Held) -> Outcome<Held> {
     remove(&beside(&args.file, NEXT))?;
     tracing::info!(file = %args.file.display(), until = %identity.not_after, "certificate renewed");
     // From its first use on the former one is refused, and listed a week later.
-    let confirmed = match client.connect(&new.chain, &new.key).await {
-        Ok(mut connection) => connection.authorities().await.map(drop),
+    let confirmed = match client.connect(&trust, Some((&new.chain, &new.key))).await {
+        Ok(mut connection) => {
+            let answer = connection.authorities().await;
+            answer
+                .map(drop)
+                .map_err(|error| error.into_failure(refused))
+        }
         Err(failure) => Err(failure),
     };
     if let Err(failure) = confirmed {
         tracing::warn!("the former certificate stays valid: {}", failure.message());
     }
-    // As it lies there.
+    // As it is on disk.
     Held::read(args)
+}
+
+/// What to do when the site refuses a renewal.
+fn refused(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS => {
+            "see `cordon registry list` and `cordon pki list` at the site: a holder that was enrolled again or revoked needs \
+             a new certificate (`cordon vpn gateway-certificate`, a new profile)"
+        }
+        _ => {
+            "see the site's log; a certificate that ended too long ago is refused, and takes a new one \
+             (`cordon vpn gateway-certificate`, a new profile)"
+        }
+    }
 }
 
 /// The key of the next certificate. It is on disk before the request: after an interruption the next attempt requests
@@ -230,7 +253,7 @@ fn beside(file: &Path, what: &str) -> PathBuf {
     file.with_file_name(name)
 }
 
-/// Whether users of the file have still to be told of its renewal.
+/// Whether the deploy hook has still to run for a renewal.
 fn is_to_deploy(args: &Renew) -> Outcome<bool> {
     match args.deploy_hook {
         Some(_) => commandline::is_there(&beside(&args.file, DEPLOY)),

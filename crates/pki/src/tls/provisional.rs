@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use pki::tls::{PeerVerifier, Verifier};
-use rustls::crypto::aws_lc_rs;
 use rustls::{CertificateError, ClientConfig, Error};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+
+use super::{PeerVerifier, TlsError, Verifier, alpn, crypto};
 
 #[derive(Debug)]
 struct AnyServer;
@@ -26,15 +26,20 @@ impl PeerVerifier for AnyServer {
     }
 }
 
-/// A configuration that accepts any server.
-pub(super) fn client_config() -> Result<Arc<ClientConfig>, Error> {
-    let crypto = Arc::new(aws_lc_rs::default_provider());
+/// Makes a client configuration that accepts any server, for fetching certificates whose root the caller then compares with
+/// a fingerprint. Nothing secret may be sent over it.
+///
+/// # Errors
+/// [`TlsError`].
+pub fn provisional_client_config(protocols: &[&str]) -> Result<Arc<ClientConfig>, TlsError> {
+    let crypto = crypto();
     let verifier = Arc::new(Verifier::new(AnyServer, &crypto));
     let mut config = ClientConfig::builder_with_provider(crypto)
-        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
+        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
+        .map_err(TlsError::Config)?
         .dangerous()
         .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = alpn(protocols);
     Ok(Arc::new(config))
 }

@@ -1,0 +1,261 @@
+//! A person's folder: the key, its password, the certificate, and the file for the browser.
+//!
+//! | file | content |
+//! |---|---|
+//! | `password` | protects `key.pem` and the PKCS#12 files, unless the person named another file |
+//! | `key.pem` | the private key, encrypted (PKCS#8) |
+//! | `request.pem` | the certification request |
+//! | `root.pem` | the site's root, whose fingerprint the registrar gave |
+//! | `certificate.pem` | the certificate and its issuer |
+//! | `UID.p12`, `UID-legacy.p12` | key and certificates for the browser |
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use commandline::{Failure, OrHint as _, Outcome, is_there, new_password};
+use pki::cert::{Certificate, CertificateChain, fingerprint_sha256, to_der};
+use pki::csr;
+use pki::file::{self, FileError};
+use pki::key::{KeyAlgorithm, Passphrase, PrivateKey};
+use pki::name::Subject;
+use pki::path::{Identity, Purpose, TrustStore};
+use pki::pkcs12::{self, Protection};
+use time::OffsetDateTime;
+use zeroize::Zeroizing;
+
+const DISK: &str = "check the room on the disk and the folder's rights";
+
+/// A person's folder, with the key in it.
+pub(crate) struct Folder {
+    path: PathBuf,
+    uid: String,
+    password: Zeroizing<String>,
+    pub(crate) password_file: PathBuf,
+    pub(crate) key: PrivateKey,
+    /// The key was there before, of a run that did not end.
+    pub(crate) resumed: bool,
+}
+
+impl Folder {
+    /// Opens the folder of the person, and makes folder, password and key where they are missing. The key is on disk when
+    /// this returns.
+    pub(crate) fn open(
+        path: &Path,
+        uid: &str,
+        password_file: Option<&Path>,
+        algorithm: KeyAlgorithm,
+    ) -> Outcome<Self> {
+        durable::create_dir_all(path).or_hint(format!("cannot make {}", path.display()), DISK)?;
+        let key_file = path.join("key.pem");
+        let resumed = is_there(&key_file)?;
+        let (password_file, password) = password(path, password_file, resumed)?;
+        let passphrase = Passphrase::new(Zeroizing::new(password.as_bytes().to_vec()));
+        if !resumed {
+            let key = PrivateKey::generate(algorithm).or_hint("cannot make a key", "try again")?;
+            let pem = key.to_encrypted_pem(&passphrase).map(Zeroizing::new);
+            let pem = pem.or_hint("cannot encrypt the key", "report this")?;
+            // Another run at the same time may have been faster: its key counts.
+            write_first(&key_file, pem.as_bytes(), 0o600)?;
+        }
+        let key = file::load_private(&key_file, &passphrase);
+        let hint = "name the file with its password with --password-file, or another folder";
+        Ok(Self {
+            path: path.to_owned(),
+            uid: uid.to_owned(),
+            password,
+            password_file,
+            key: key.or_hint("the key of the folder", hint)?,
+            resumed,
+        })
+    }
+
+    /// A certification request for the key, in DER.
+    pub(crate) fn request(&self) -> Outcome<Vec<u8>> {
+        csr::build(&self.key, &Subject::new(&self.uid), &[])
+            .or_hint("cannot make the certification request", "report this")
+    }
+
+    /// Writes the certification request as a file for the registrar.
+    pub(crate) fn write_request(&self) -> Outcome<PathBuf> {
+        let pem = csr::to_pem(&self.request()?).or_hint("request", "report this")?;
+        self.write("request.pem", pem.as_bytes(), 0o644)
+    }
+
+    /// The root of an earlier run. It must have the fingerprint that is wanted now.
+    pub(crate) fn root(&self, wanted: &str) -> Outcome<Option<Certificate>> {
+        let path = self.path.join("root.pem");
+        if !is_there(&path)? {
+            return Ok(None);
+        }
+        let root = read_root(&path)?;
+        let found = fingerprint(&root)?;
+        if found != wanted {
+            let what = anyhow::anyhow!("{} has the fingerprint {found}", path.display());
+            let hint = "the folder is of another site: name a new one with --out";
+            return Err(Failure::new(what, hint));
+        }
+        Ok(Some(root))
+    }
+
+    pub(crate) fn write_root(&self, root: &Certificate) -> Outcome {
+        let pem = pki::cert::to_pem(root).or_hint("root", "report this")?;
+        self.write("root.pem", pem.as_bytes(), 0o644).map(drop)
+    }
+
+    /// The certificate of an earlier run, if there is one.
+    pub(crate) fn certificate(&self) -> Outcome<Option<CertificateChain>> {
+        let path = self.path.join("certificate.pem");
+        match file::load_chain(&path) {
+            Ok(chain) => Ok(Some(chain)),
+            Err(FileError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).or_hint("the certificate of the folder", "remove the file"),
+        }
+    }
+
+    /// Checks that a certificate is this person's, for this key, and leads to the root; then writes it.
+    pub(crate) fn install(
+        &self,
+        chain: &CertificateChain,
+        root: &Certificate,
+        now: OffsetDateTime,
+    ) -> Outcome<Identity> {
+        const HINT: &str = "ask the registrar: the site issued something else than was asked for";
+        if chain.leaf().tbs_certificate.subject_public_key_info != self.key.spki() {
+            let what =
+                anyhow::anyhow!("the certificate is for another key than that of the folder");
+            return Err(Failure::new(what, HINT));
+        }
+        let trust = TrustStore::new(std::slice::from_ref(root), &[]);
+        let trust = trust.or_hint("the site's root", "ask the registrar for the right one")?;
+        let identity = trust.validate(chain.ders(), Purpose::ClientUser, now);
+        let identity = identity.or_hint("the certificate is not acceptable", HINT)?;
+        if identity.uid.as_deref() != Some(self.uid.as_str()) {
+            let uid = identity.uid.as_deref().unwrap_or_default();
+            let what = anyhow::anyhow!("the certificate is of {uid:?}, not of {:?}", self.uid);
+            return Err(Failure::new(what, HINT));
+        }
+        let pem = chain.to_pem().or_hint("certificate", "report this")?;
+        self.write("certificate.pem", pem.as_bytes(), 0o644)?;
+        Ok(Identity::clone(&identity))
+    }
+
+    /// Writes key and certificates for the browser.
+    pub(crate) fn write_pkcs12(
+        &self,
+        chain: &CertificateChain,
+        protection: Protection,
+    ) -> Outcome<PathBuf> {
+        let subject = Subject::from_name(&chain.leaf().tbs_certificate.subject);
+        let name = subject.map_or_else(|_| self.uid.clone(), |subject| subject.common_name);
+        let p12 = pkcs12::export_with(&self.key, chain, &name, &self.password, protection);
+        let p12 = p12.map(Zeroizing::new).or_hint("PKCS#12", "report this")?;
+        let name = match protection {
+            Protection::Modern => format!("{}.p12", self.uid),
+            Protection::Legacy => format!("{}-legacy.p12", self.uid),
+        };
+        self.write(&name, &p12, 0o600)
+    }
+
+    fn write(&self, name: &str, bytes: &[u8], mode: u32) -> Outcome<PathBuf> {
+        let path = self.path.join(name);
+        let written = durable::write_atomic(&path, bytes, mode);
+        written.or_hint(format!("cannot write {}", path.display()), DISK)?;
+        Ok(path)
+    }
+}
+
+/// Reads the one certificate of a file.
+pub(crate) fn read_root(path: &Path) -> Outcome<Certificate> {
+    let hint = "name the site's root certificate, in PEM";
+    let chain = file::load_chain(path).or_hint("the site's root", hint)?;
+    match chain.certificates() {
+        [root] => Ok(root.clone()),
+        several => {
+            let what = anyhow::anyhow!("{} certificates in {}", several.len(), path.display());
+            Err(Failure::new(what, hint))
+        }
+    }
+}
+
+pub(crate) fn fingerprint(certificate: &Certificate) -> Outcome<String> {
+    let der = to_der(certificate).or_hint("certificate", "report this")?;
+    Ok(fingerprint_sha256(&der))
+}
+
+/// The password of key and PKCS#12: of the file that the person named, or of the folder, where it is made once.
+fn password(
+    folder: &Path,
+    named: Option<&Path>,
+    has_key: bool,
+) -> Outcome<(PathBuf, Zeroizing<String>)> {
+    let own = folder.join("password");
+    if named.is_none() && !has_key {
+        let line = Zeroizing::new(format!("{}\n", new_password()?.as_str()));
+        write_first(&own, line.as_bytes(), 0o600)?;
+    }
+    let path = named.unwrap_or(&own);
+    let bytes = commandline::passphrase(folder, Some(path))?;
+    let text = std::str::from_utf8(&bytes).or_hint(
+        format!("the password in {}", path.display()),
+        "use a password of letters, digits and signs",
+    )?;
+    Ok((path.to_owned(), Zeroizing::new(text.to_owned())))
+}
+
+/// Writes a file unless there is one.
+fn write_first(path: &Path, bytes: &[u8], mode: u32) -> Outcome {
+    match durable::write_new(path, bytes, mode) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            Err(error).or_hint(format!("cannot write {}", path.display()), DISK)
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(path: &Path) -> Outcome<Folder> {
+        Folder::open(path, "officer-9", None, KeyAlgorithm::EcdsaP256)
+    }
+
+    #[test]
+    fn key_is_made_once_and_found_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mine");
+        let first = open(&path).unwrap();
+        let again = open(&path).unwrap();
+        assert!(!first.resumed && again.resumed);
+        assert_eq!(first.key.public_spki_der(), again.key.public_spki_der());
+        assert_eq!(*first.password, *again.password);
+        for (file, mode) in [("key.pem", 0o600), ("password", 0o600)] {
+            use std::os::unix::fs::PermissionsExt as _;
+            let found = path.join(file).metadata().unwrap().permissions().mode();
+            assert_eq!(found & 0o777, mode, "{file}");
+        }
+    }
+
+    #[test]
+    fn key_is_never_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        open(folder.path()).unwrap();
+        let key = folder.path().join("key.pem");
+        let before = std::fs::read(&key).unwrap();
+        // Without its password, and damaged.
+        std::fs::remove_file(folder.path().join("password")).unwrap();
+        assert!(open(folder.path()).is_err());
+        std::fs::write(folder.path().join("password"), "another one").unwrap();
+        assert!(open(folder.path()).is_err());
+        assert_eq!(std::fs::read(&key).unwrap(), before);
+    }
+
+    #[test]
+    fn root_with_another_fingerprint_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let mine = open(folder.path()).unwrap();
+        assert!(mine.root("00").unwrap().is_none());
+        std::fs::write(folder.path().join("root.pem"), "not a certificate").unwrap();
+        assert!(mine.root("00").is_err());
+    }
+}
