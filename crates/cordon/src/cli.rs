@@ -10,6 +10,7 @@ pub(crate) mod quarantine;
 mod reference;
 mod registry;
 mod request;
+mod service;
 
 use std::path::PathBuf;
 
@@ -26,6 +27,7 @@ pub(crate) use directory::Directory;
 pub(crate) use pki::{Pki, PkiAudit, PkiProfile, Revoke};
 pub(crate) use registry::{HolderArgs, HolderName, Invited, ProfileName, Registry, Replace};
 pub(crate) use request::{Asking, NewAct, RequestCommand, Seen};
+pub(crate) use service::{ClientArgs, Service};
 pub(crate) use tunnel_tools::Vpn;
 
 /// Secure communications for police systems: cameras, evidence, people, proofs.
@@ -85,6 +87,9 @@ pub(crate) enum Command {
     /// People and their passwords.
     #[command(subcommand)]
     Directory(Directory),
+    /// Foreign applications that people open through the portal.
+    #[command(subcommand)]
+    Service(Service),
     /// Tunnels.
     #[command(subcommand)]
     Vpn(Vpn),

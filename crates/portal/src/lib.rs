@@ -33,5 +33,5 @@ pub use home::missing;
 pub use identity::{Answer, Coming, Epoch, Identity, PageError, Refused};
 pub use language::{Argument, Languages, Text, TextError, TextFile, Texts};
 pub use session::{NoRandomness, SessionLimits, Sessions};
-pub use shell::{App, Application, Shell, Tile};
+pub use shell::{App, Application, Link, Shell, Tile};
 pub use viewer::{Login, NoViewer, Viewer};

@@ -19,6 +19,17 @@ pub struct Tile {
     pub about: &'static str,
 }
 
+/// A tile of the home page that leads to something of others. Its texts are shown as they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Address in the portal.
+    pub path: String,
+    pub title: String,
+    pub about: String,
+    /// A picture, as path data of SVG in a square of 24.
+    pub picture: &'static str,
+}
+
 /// Something that people open: pages below one address, with a tile.
 ///
 /// An application decides about each request itself, by what it asks of the services behind it. The tile shows; it grants
@@ -37,6 +48,11 @@ pub trait Application: Send + Sync + 'static {
 
     /// Its part of the home page, above the tiles, as HTML.
     fn summary<'a>(&'a self, _viewer: &'a Viewer) -> Answer<'a, Option<String>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
+    /// Tiles of the home page that lead to something of others; `None` if the application leads nowhere else.
+    fn links<'a>(&'a self, _viewer: &'a Viewer) -> Answer<'a, Option<Vec<Link>>> {
         Box::pin(std::future::ready(Ok(None)))
     }
 }

@@ -30,7 +30,7 @@ use crate::owner::AsOwner;
 use crate::parts::Site;
 use crate::registration::{self, direct, profiles};
 use crate::silence::Silence;
-use crate::{administration, authorities};
+use crate::{administration, authorities, service_orders};
 use commandline::SiteArgs;
 
 mod issue_user;
@@ -323,6 +323,7 @@ pub async fn execute(site: &Site, request: Request, giver: &Giver) -> Outcome<Va
         Request::Quarantine(order) => {
             administration::quarantine(site, order, &giver.principal).await
         }
+        Request::Service(order) => service_orders::carry_out(site, *order, giver, now).await,
         Request::RefusedDevices => crate::openvpn::refused_devices(site).await,
         Request::Standings { serials } => crate::openvpn::standings(site, &serials).await,
         Request::Status => {

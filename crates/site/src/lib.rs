@@ -36,6 +36,7 @@ mod renewal;
 mod request_session;
 mod rights;
 mod roles;
+pub mod service_orders;
 mod settings;
 mod silence;
 pub mod site_control;

@@ -2,6 +2,7 @@
 
 mod applicant;
 mod evidence;
+mod foreign;
 mod identity;
 mod log;
 mod registration_officer;
@@ -13,9 +14,11 @@ use portal::{Application, PageError, SessionLimits, Sessions, Shell};
 use portal_audit::AuditLog;
 use portal_evidence::{Cameras, Violations};
 use portal_requests::{CertificateRequests, Desk, MyCertificates};
+use portal_services::ForeignServices;
 
 use applicant::Applicant;
 use evidence::SiteEvidence;
+use foreign::SiteServices;
 use identity::GateIdentity;
 use log::SiteLog;
 use registration_officer::RegistrationOfficer;
@@ -67,9 +70,14 @@ pub(crate) fn shell(site: &Site, gate: &Arc<Gate>) -> Outcome<Shell> {
         site: site.clone(),
         gate: gate.clone(),
     });
+    let foreign = Arc::new(SiteServices {
+        site: site.clone(),
+        gate: gate.clone(),
+    });
     let applications: Vec<Arc<dyn Application>> = vec![
         Arc::new(Violations(evidence.clone())),
         Arc::new(Cameras(evidence)),
+        Arc::new(ForeignServices(foreign)),
         Arc::new(MyCertificates(desk.clone())),
         Arc::new(CertificateRequests(desk)),
         Arc::new(AuditLog(log)),

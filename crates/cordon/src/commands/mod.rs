@@ -16,6 +16,7 @@ pub(crate) mod quarantine;
 pub(crate) mod registry;
 pub(crate) mod request;
 mod request_export;
+pub(crate) mod service;
 pub(crate) mod site_data;
 pub(crate) mod up;
 
