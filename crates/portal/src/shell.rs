@@ -1,6 +1,8 @@
 //! The shell around applications: who is there, in which language, what the menu shows.
 
+use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::Router;
 
@@ -111,6 +113,11 @@ impl Shell {
 
     pub(crate) fn languages(&self) -> &Languages {
         &self.0.languages
+    }
+
+    /// Names of the password sessions that are open ([`Viewer::session`]).
+    pub fn open_sessions(&self) -> HashSet<String> {
+        self.sessions().open(Instant::now())
     }
 
     /// Applications that `viewer` sees.
