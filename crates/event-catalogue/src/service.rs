@@ -1,13 +1,19 @@
 //! Changes of the registry of services, and logins of people to them.
 
-use crate::macros::family;
+use crate::macros::{events, family};
 use crate::{Recorded as _, Subject};
 
 pub(crate) const SUBJECT: Subject = Subject {
     name: "Services",
     about: "Administrators register foreign applications, and people log in to them through the portal. Old and new \
             values stand only where they differ.",
-    events: &[ServiceChanged::ENTRIES],
+    events: &[
+        ServiceChanged::ENTRIES,
+        KeyRolled::ENTRIES,
+        LoggedOut::ENTRIES,
+        CodeReplayed::ENTRIES,
+        ClientRefused::ENTRIES,
+    ],
 };
 
 family! {
@@ -73,4 +79,34 @@ family! {
         /// SHA-256 of the certificates for logouts.
         new_logout_trust: Option<String> = "logout_trust.new",
     }
+}
+
+events! {
+    /// The next key signs tokens of OpenID Connect.
+    KeyRolled = "service.roll-key" on ["openid"] ends [Ok] Review ENTITY_UPDATE with []
+    {}
+
+    /// A person's login to an application ended.
+    LoggedOut = "service.logout" on ["service/"] ends [Ok] Routine LOGOFF with []
+    {
+        /// Person.
+        uid: String = "uid" personal,
+        /// Reason: `session`, `rights`, `replay`, `lifetime`, `displaced` or `restart`.
+        cause: String = "cause",
+        /// The application confirmed the logout.
+        delivered: bool = "delivered",
+        /// Attempts that failed.
+        tries: u64 = "tries",
+    }
+
+    /// An application presented a code twice; the login that came of the code has ended.
+    CodeReplayed = "service.replay" on ["service/"] ends [Deny] Alert FINDING with []
+    {
+        /// Person that the code was issued for.
+        uid: String = "uid" personal,
+    }
+
+    /// A client failed to prove who it is.
+    ClientRefused = "service.client-refuse" on ["service/"] ends [Deny] Review FINDING with [Repeated]
+    {}
 }

@@ -1,18 +1,22 @@
 //! Foreign applications in the portal.
 //!
 //! [`Services`] is what the pages ask of the site; [`ForeignServices`] is the application. The home page shows a tile for each
-//! service that the access rules open to the viewer, and `/services/ID` opens one.
+//! service that the access rules open to the viewer, and `/services/ID` opens one. [`openid`] has the endpoints by which
+//! applications log people in.
 #![forbid(unsafe_code)]
 
+pub mod openid;
 mod page;
 
 use std::sync::Arc;
 
 use access::Principal;
 use axum::Router;
-use axum::routing::get;
+use axum::routing::{get, post};
 use portal::{Answer, App, Application, Link, PageError, Shell, TextFile, Tile, Viewer};
 use services::Service;
+
+use crate::openid::OpenId;
 
 /// Texts of these pages.
 pub const TEXTS: &[TextFile] = &[
@@ -45,7 +49,7 @@ pub trait Services: Send + Sync + 'static {
 /// The application with foreign applications.
 pub struct ForeignServices<S>(pub Arc<S>);
 
-impl<S: Services> Application for ForeignServices<S> {
+impl<S: Services + OpenId> Application for ForeignServices<S> {
     fn tile(&self) -> Tile {
         Tile {
             path: page::PATH,
@@ -66,6 +70,18 @@ impl<S: Services> Application for ForeignServices<S> {
         Router::new()
             .route(page::PATH, get(page::list::<S>))
             .route("/services/{id}", get(page::open::<S>))
+            .route(openid::METADATA, get(openid::metadata::<S>))
+            .route(openid::KEYS, get(openid::keys::<S>))
+            .route(openid::AUTHORIZE, get(openid::authorize::<S>))
+            .route(openid::TOKEN, post(openid::token::<S>))
+            .route(
+                openid::USERINFO,
+                get(openid::userinfo::<S>).post(openid::userinfo::<S>),
+            )
+            .route(
+                openid::LOGOUT,
+                get(openid::ask_logout::<S>).post(openid::log_out::<S>),
+            )
             .with_state(App {
                 shell: shell.clone(),
                 service: self.0.clone(),

@@ -6,11 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use access::{Principal, Role};
 use http::{Request, StatusCode};
+use oidc::{AuthorizationRequest, AuthorizeError, Parameters, TokenError};
 use pki::clearance::Clearance;
 use portal::PageError;
+use portal_services::openid::{NoCode, OpenId, PortalLogin};
 use portal_services::{ForeignServices, Services, TEXTS};
 use portal_testkit::{As, Client, EVIL, assert_headers, assert_sound, assert_translated};
-use services::{Connection, Icon, Service};
+use serde_json::{Value, json};
+use services::{Client as Registered, ClientKey, Connection, Icon, SecretHash, Service};
 
 /// A registry whose every text tries to break out of the page.
 #[derive(Default)]
@@ -52,6 +55,61 @@ impl Services for Fake {
         }
     }
 }
+
+impl OpenId for Fake {
+    fn issuer(&self) -> &str {
+        "https://portal.example.org"
+    }
+
+    fn metadata(&self) -> Value {
+        json!({ "issuer": self.issuer() })
+    }
+
+    fn keys(&self) -> Result<Value, PageError> {
+        Ok(json!({ "keys": [] }))
+    }
+
+    async fn examine(&self, asked: &Parameters) -> Result<AuthorizationRequest, AuthorizeError> {
+        let client = Registered {
+            redirects: vec!["https://wiki.example.org/callback".to_owned()],
+            key: ClientKey::Secret(SecretHash::of("secret")),
+            logout: None,
+            logout_trust: None,
+        };
+        AuthorizationRequest::read(asked, "wiki", &client)
+    }
+
+    async fn authorize(
+        &self,
+        login: PortalLogin,
+        _: AuthorizationRequest,
+    ) -> Result<String, NoCode> {
+        assert!(!login.session.is_empty());
+        match self.denied.load(Ordering::SeqCst) {
+            true => Err(NoCode::Page(PageError::Denied {
+                reasons: vec!["its level is above your clearance".to_owned()],
+                policies: vec![],
+            })),
+            false => Ok("code".to_owned()),
+        }
+    }
+
+    async fn token(&self, _: Option<&str>, _: &Parameters) -> Result<Value, TokenError> {
+        Err(TokenError::InvalidClient("the client secret is wrong"))
+    }
+
+    async fn userinfo(&self, token: &str) -> Option<Value> {
+        (token == "good").then(|| json!({ "sub": "ana" }))
+    }
+
+    async fn log_out(&self, _: PortalLogin) -> Result<usize, PageError> {
+        Ok(2)
+    }
+}
+
+const AUTHORIZE: &str = "/openid/authorize?client_id=wiki&response_type=code&scope=openid&state=s\
+    &redirect_uri=https%3A%2F%2Fwiki.example.org%2Fcallback&code_challenge_method=S256\
+    &code_challenge=E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM";
 
 fn portal() -> (Client, Arc<Fake>) {
     let fake = Arc::new(Fake::default());
@@ -115,4 +173,94 @@ async fn open_service_leads_to_its_address_and_others_nowhere() {
     assert_eq!(denied.status, StatusCode::FORBIDDEN);
     assert!(denied.text.contains("its level is above your clearance"));
     assert!(denied.text.contains("<code>service-above-clearance</code>"));
+}
+
+#[tokio::test]
+async fn authorization_answers_to_the_application_or_shows_the_reason() {
+    let (portal, fake) = portal();
+    let answer = portal.get(As::Certificate, AUTHORIZE).await;
+    let callback = "https://wiki.example.org/callback?";
+    let rest = answer.header("location").strip_prefix(callback).unwrap();
+    assert_eq!(
+        rest,
+        "code=code&iss=https%3A%2F%2Fportal.example.org&state=s"
+    );
+    fake.denied.store(true, Ordering::SeqCst);
+    let denied = portal.get(As::Certificate, AUTHORIZE).await;
+    assert_eq!(denied.status, StatusCode::FORBIDDEN);
+    assert_sound(&denied.text, "authorize");
+    let silent = format!("{AUTHORIZE}&prompt=none");
+    let silent = portal.get(As::Certificate, &silent).await;
+    assert!(silent.header("location").contains("error=access_denied"));
+    let foreign = AUTHORIZE.replace("callback", "other");
+    let foreign = portal.get(As::Certificate, &foreign).await;
+    assert_eq!(foreign.status, StatusCode::BAD_REQUEST);
+    assert_eq!(foreign.header("location"), "");
+}
+
+#[tokio::test]
+async fn stranger_logs_in_first_and_a_foreign_site_gets_no_silent_login() {
+    let (portal, _) = portal();
+    let stranger = portal.get(As::Nobody, AUTHORIZE).await;
+    assert!(
+        stranger
+            .header("location")
+            .starts_with("/login?next=%2Fopenid%2Fauthorize")
+    );
+    let silent = portal
+        .get(As::Nobody, &format!("{AUTHORIZE}&prompt=none"))
+        .await;
+    assert!(silent.header("location").contains("error=login_required"));
+    let begun = Request::get(AUTHORIZE).header("sec-fetch-site", "cross-site");
+    let again = portal.send(As::Nobody, begun, "").await;
+    assert_eq!(again.status, StatusCode::OK);
+    assert_eq!(again.header("refresh"), format!("0; url={AUTHORIZE}"));
+    assert_sound(&again.text, "continue");
+    // No handshake is known: the certificate may have been proved long ago.
+    let fresh = portal
+        .get(As::Certificate, &format!("{AUTHORIZE}&max_age=60"))
+        .await;
+    assert!(fresh.header("location").contains("error=login_required"));
+}
+
+#[tokio::test]
+async fn token_and_userinfo_refuse_in_their_protocol() {
+    let (portal, _) = portal();
+    let refused = portal
+        .post(As::Nobody, "/openid/token", "grant_type=x")
+        .await;
+    assert_eq!(refused.status, StatusCode::UNAUTHORIZED);
+    assert!(refused.header("www-authenticate").starts_with("Basic"));
+    assert!(refused.text.contains(r#""error":"invalid_client""#));
+    let twice = portal
+        .post(As::Nobody, "/openid/token", "code=1&code=2")
+        .await;
+    assert_eq!(twice.status, StatusCode::BAD_REQUEST);
+    let json = Request::post("/openid/token").header("content-type", "application/json");
+    let json = portal.send(As::Nobody, json, "{}").await;
+    assert!(json.text.contains("the body is not a form"));
+    let info = |token: &str| Request::get("/openid/userinfo").header("authorization", token);
+    let good = portal.send(As::Nobody, info("Bearer good"), "").await;
+    assert_eq!(good.status, StatusCode::OK);
+    for token in ["Bearer bad", "Basic good", "good"] {
+        let refused = portal.send(As::Nobody, info(token), "").await;
+        assert_eq!(refused.status, StatusCode::UNAUTHORIZED, "{token}");
+    }
+}
+
+#[tokio::test]
+async fn logout_asks_first_and_takes_own_forms_only() {
+    let (portal, _) = portal();
+    let asked = portal.get(As::Certificate, "/openid/logout").await;
+    assert_sound(&asked.text, "logout");
+    let forged = portal
+        .post(As::Certificate, "/openid/logout", "token=x")
+        .await;
+    assert_eq!(forged.status, StatusCode::FORBIDDEN);
+    let form = format!("token={}", asked.token());
+    let done = portal.post(As::Certificate, "/openid/logout", &form).await;
+    assert!(
+        done.text
+            .contains("Your logins to 2 applications have ended.")
+    );
 }

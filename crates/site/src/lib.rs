@@ -25,6 +25,7 @@ pub mod keys;
 pub mod last_checkpoint;
 mod log_proof;
 pub mod notices;
+pub mod openid_keys;
 mod openvpn;
 pub mod orders;
 pub mod owner;

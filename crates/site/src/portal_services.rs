@@ -5,6 +5,7 @@ mod evidence;
 mod foreign;
 mod identity;
 mod log;
+pub(crate) mod openid;
 mod registration_officer;
 
 use std::sync::Arc;
@@ -18,9 +19,9 @@ use portal_services::ForeignServices;
 
 use applicant::Applicant;
 use evidence::SiteEvidence;
-use foreign::SiteServices;
 use identity::GateIdentity;
 use log::SiteLog;
+use openid::OpenIdState;
 use registration_officer::RegistrationOfficer;
 
 use crate::failure::{OrHint as _, Outcome};
@@ -57,7 +58,7 @@ impl Desk for SiteDesk {
 }
 
 /// The portal with its applications, in the order of its menu.
-pub(crate) fn shell(site: &Site, gate: &Arc<Gate>) -> Outcome<Shell> {
+pub(crate) fn shell(site: &Site, gate: &Arc<Gate>, openid: &Arc<OpenIdState>) -> Outcome<Shell> {
     let evidence = Arc::new(SiteEvidence {
         site: site.clone(),
         gate: gate.clone(),
@@ -70,10 +71,7 @@ pub(crate) fn shell(site: &Site, gate: &Arc<Gate>) -> Outcome<Shell> {
         site: site.clone(),
         gate: gate.clone(),
     });
-    let foreign = Arc::new(SiteServices {
-        site: site.clone(),
-        gate: gate.clone(),
-    });
+    let foreign = Arc::new(openid::services(site, gate, openid));
     let applications: Vec<Arc<dyn Application>> = vec![
         Arc::new(Violations(evidence.clone())),
         Arc::new(Cameras(evidence)),

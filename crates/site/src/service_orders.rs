@@ -3,8 +3,12 @@
 //! The access rules decide about the record before and after a change: a record that the giver may not write can
 //! neither be changed nor result from a change.
 
+use std::sync::Arc;
+
 use access::{Action, Context};
 use directory::{Registered, ServiceStoreError};
+use event_catalogue::Recorded as _;
+use event_catalogue::service::KeyRolled;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use services::{Change, Connection, Service};
@@ -20,10 +24,21 @@ use crate::parts::Site;
 #[serde(rename_all = "kebab-case")]
 pub enum ServiceOrder {
     List,
-    Show { id: String },
-    Add { service: Service },
-    Change { id: String, change: Change },
-    Remove { id: String },
+    Show {
+        id: String,
+    },
+    Add {
+        service: Service,
+    },
+    Change {
+        id: String,
+        change: Change,
+    },
+    Remove {
+        id: String,
+    },
+    /// Have the next key sign tokens of OpenID Connect.
+    RollKey,
 }
 
 impl ServiceOrder {
@@ -68,6 +83,18 @@ pub(crate) async fn carry_out(
             let changed = directory.change_service(&new, old.revision, actor(), now);
             done(changed.await, "change")?;
             Ok(shown(&known(site, &id).await?))
+        }
+        ServiceOrder::RollKey => {
+            let event = KeyRolled {}.into_event(now, actor(), "openid");
+            let log = site.portal_audit.clone();
+            let recorded = site.audit_pool.run(move || log.record(event)).await;
+            let recorded = recorded.or_hint("the audit log", "try again")?;
+            recorded.or_hint("not recorded, hence not done", "make room on the disk")?;
+            let keys = Arc::clone(&site.openid_keys);
+            // Making and decrypting keys takes its time.
+            let rolled = tokio::task::spawn_blocking(move || keys.roll(now)).await;
+            let key = rolled.or_hint("the key is not rolled over", "try again")??;
+            Ok(json!({ "key": key }))
         }
         ServiceOrder::Remove { id } => {
             let old = known(site, &id).await?;

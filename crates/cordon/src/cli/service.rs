@@ -97,6 +97,12 @@ pub(crate) enum Service {
         /// Identifier of the service.
         id: String,
     },
+    /// Have the next key sign tokens of OpenID Connect. The former key stays published for a day.
+    #[command(after_help = "Example:\n  cordon service roll-key --data /var/lib/cordon")]
+    RollKey {
+        #[command(flatten)]
+        site: SiteArgs,
+    },
     /// List services.
     #[command(after_help = "Example:\n  cordon service list --data /var/lib/cordon")]
     List {

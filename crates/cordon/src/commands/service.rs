@@ -30,6 +30,11 @@ pub(crate) async fn run(command: Service, json: bool) -> Outcome {
             let value = ask(&site, Request::Service(Box::new(order))).await?;
             print(json, &value, "removed")
         }
+        Service::RollKey { site } => {
+            let order = ServiceOrder::RollKey;
+            let value = ask(&site, Request::Service(Box::new(order))).await?;
+            print(json, &value, &format!("{} signs", text(&value, "key")))
+        }
         Service::Add { .. } => add(command, json).await,
         Service::Change { .. } => change(command, json).await,
     }

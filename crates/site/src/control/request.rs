@@ -198,6 +198,9 @@ impl Request {
             Self::Quarantine(QuarantineOrder::List) => Action::QuarantineList,
             Self::Quarantine(_) => return Question::OfItem,
             Self::Service(order) if order.reads() => Action::DirectoryRead,
+            Self::Service(order) if matches!(**order, ServiceOrder::RollKey) => {
+                Action::AuthorityChange
+            }
             Self::Service(_) => return Question::OfItem,
             Self::ListProfiles
             | Self::ListAuthorities

@@ -28,6 +28,7 @@ use crate::credentials::Credentials;
 use crate::databases::{CHANGED, is_foreign};
 use crate::failure::{OrHint as _, Outcome};
 use crate::last_checkpoint;
+use crate::openid_keys::OpenIdKeys;
 use crate::registration::subject_of;
 use crate::trust_bundle::Bundles;
 use crate::trust_state::TrustState;
@@ -117,6 +118,7 @@ impl Site {
             format!("cannot make {}", folder.display()),
             "check the folder's rights",
         )?;
+        let openid_keys = Arc::new(OpenIdKeys::new(&folder, &secret));
         let accelerator = accelerator(&config);
         let credentials = Credentials::open(
             folder.clone(),
@@ -189,6 +191,7 @@ impl Site {
             centre,
             credentials,
             trust,
+            openid_keys,
             portal_audit,
             audit_pool,
             clock,

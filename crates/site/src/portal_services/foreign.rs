@@ -10,6 +10,7 @@ use portal_services::Services;
 use services::Service;
 use time::OffsetDateTime;
 
+use super::openid::state::OpenIdState;
 use crate::gate::Gate;
 use crate::parts::Site;
 
@@ -17,6 +18,7 @@ use crate::parts::Site;
 pub(crate) struct SiteServices {
     pub(crate) site: Site,
     pub(crate) gate: Arc<Gate>,
+    pub(crate) openid: Arc<OpenIdState>,
 }
 
 impl SiteServices {

@@ -1,11 +1,12 @@
 //! The portal's role: pages and the interface for people.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 use futures_util::future::BoxFuture;
 use pki::path::Purpose;
 use pki::tls::{ClientAuth, ServerTls};
+use portal::Shell;
 use service_kit::{Doors, Opened, Place, Role, Task, every};
 use tokio_util::sync::CancellationToken;
 
@@ -13,6 +14,7 @@ use super::{HOUSEKEEPING, timeout};
 use crate::failure::{OrHint as _, Outcome};
 use crate::gate::{self, Gate};
 use crate::parts::Site;
+use crate::portal_services::openid::{self, OpenIdState};
 use crate::uninterrupted::Uninterrupted;
 use crate::{portal_services, rights};
 
@@ -21,6 +23,8 @@ pub(crate) struct PortalRole {
     gate: Arc<Gate>,
     doors: Doors,
     pub(crate) address: Arc<Place>,
+    /// The OpenID Connect provider, once the role is open.
+    openid: OnceLock<Arc<OpenIdState>>,
 }
 
 impl PortalRole {
@@ -30,6 +34,7 @@ impl PortalRole {
             gate: Arc::clone(gate),
             doors: doors.clone(),
             address: Arc::new(Place::new("listen.portal", site.config.listen.portal)),
+            openid: OnceLock::new(),
         }
     }
 
@@ -43,16 +48,14 @@ impl PortalRole {
             .or_hint("cannot set up TLS", "check keys/server.pem")
     }
 
-    fn router(&self) -> Outcome<Router> {
+    fn router(&self, shell: &Shell) -> Router {
         let gate = &self.gate;
         let people = axum::middleware::from_fn_with_state(Arc::clone(gate), gate::people);
         // The layer that was added last is the first to see a request.
         let lasting = axum::middleware::from_fn_with_state(Arc::clone(gate), rights::of_people);
         let api = self.site.centre.api_router().layer(lasting).layer(people);
-        let pages = portal_services::shell(&self.site, gate)?
-            .router()
-            .merge(api);
-        Ok(Uninterrupted::default().layer(pages).layer(timeout()))
+        let pages = shell.router().merge(api);
+        Uninterrupted::default().layer(pages).layer(timeout())
     }
 }
 
@@ -64,7 +67,16 @@ impl Role for PortalRole {
     fn open(&self, stop: &CancellationToken) -> BoxFuture<'_, Outcome<Opened>> {
         let stop = stop.clone();
         Box::pin(async move {
-            let (socket, tls, router) = (self.address.bind().await?, self.tls()?, self.router()?);
+            let (socket, tls) = (self.address.bind().await?, self.tls()?);
+            let issuer = self.site.portal_url(self.address.address());
+            let issuer = issuer.trim_end_matches('/').to_owned();
+            let openid = Arc::new(OpenIdState::open(&self.site, issuer).await?);
+            let openid = Arc::clone(self.openid.get_or_init(|| openid));
+            let shell = portal_services::shell(&self.site, &self.gate, &openid)?;
+            let services = || openid::services(&self.site, &self.gate, &openid);
+            let watching = openid::watch(services(), shell.clone(), stop.clone());
+            let delivering = openid::deliver(services(), stop.clone());
+            let router = self.router(&shell);
             let portal = self
                 .doors
                 .secure("portal", socket, tls, listener::PEOPLE, router);
@@ -73,8 +85,20 @@ impl Role for PortalRole {
                 async move { every(HOUSEKEEPING, stop, || gate.record_counted_refusals()).await };
             Ok(Opened {
                 listeners: vec![portal],
-                tasks: vec![Task::new("portal", keeping)],
+                tasks: vec![
+                    Task::new("portal", keeping),
+                    Task::new("logins to applications", watching),
+                    Task::new("logouts of applications", delivering),
+                ],
             })
+        })
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            if let Some(openid) = self.openid.get() {
+                openid.close().await;
+            }
         })
     }
 
