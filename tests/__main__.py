@@ -24,7 +24,7 @@ SUITES = [
     "ibc", "tunnel_renewal", "ike_recovery", "ike_tcp", "ike_modes", "ike_workers", "ike_algorithms", "ike_block", "diskfull", "revoked_centre", "insiders", "poison", "kill", "issuing_kills",
     "ike_hostile", "ike_identities", "ike_check", "ike_setup", "faults", "requests", "profiles", "key_archive", "request_pages", "applicant", "enrolment", "id_enrol", "founding", "cmp", "acme", "scep", "notices", "authorities", "ceremony", "generations", "generations_kept", "generations_tunnels", "authority_keys",
     "audit_host", "hosts", "rollback", "upload", "tutorials", "ike_large",
-    "scan", "scale", "ocsp", "ldap",
+    "openid", "services", "scan", "scale", "ocsp", "ldap",
     "product", "pages", "camera_alone", "ike_confinement", "quarantine", "house", "ike_kernel", "hostile_readers", "hostile_site", "resumption", "ike_load",
     "ike_flood", "ike_crash", "ike_many", "slow_link", "hw", "accelerator", "accel_kernel", "accel_product",
 ]

@@ -20,6 +20,7 @@ pub(crate) struct Named {
     pub(crate) users: bool,
     pub(crate) violations: bool,
     pub(crate) blocks: bool,
+    pub(crate) services: bool,
 }
 
 /// All that a decision follows from, apart from the rules.
@@ -47,6 +48,12 @@ enum Asked {
         id: Option<String>,
         unit: String,
         classification: Clearance,
+    },
+    Service {
+        id: Option<String>,
+        level: Clearance,
+        roles: BTreeSet<Role>,
+        units: BTreeSet<String>,
     },
 }
 
@@ -84,6 +91,17 @@ impl Question {
                     id: named.blocks.then(|| id.clone()),
                     unit: unit.clone(),
                     classification: *classification,
+                },
+                Resource::Service {
+                    id,
+                    level,
+                    roles,
+                    units,
+                } => Asked::Service {
+                    id: named.services.then(|| id.clone()),
+                    level: *level,
+                    roles: roles.clone(),
+                    units: units.clone(),
                 },
             },
             context,

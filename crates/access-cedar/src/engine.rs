@@ -12,6 +12,8 @@ use error_report::Report;
 
 use access::{Action, Context, Decision, PolicyDecisionPoint, Principal, Resource};
 
+use pki::clearance::Clearance;
+
 use crate::cache::{DecisionCache, Named, Question};
 
 /// The rules as shipped.
@@ -62,6 +64,7 @@ struct Names {
     user: EntityTypeName,
     violation: EntityTypeName,
     block: EntityTypeName,
+    service: EntityTypeName,
     system: EntityUid,
     actions: BTreeMap<Action, EntityUid>,
 }
@@ -160,13 +163,7 @@ impl CedarRules {
     }
 
     fn user(&self, who: &Principal) -> Option<Entity> {
-        let texts = |texts: Vec<&str>| {
-            let texts = texts
-                .into_iter()
-                .map(|t| RestrictedExpression::new_string(t.to_owned()));
-            RestrictedExpression::new_set(texts)
-        };
-        let clearance = RestrictedExpression::new_long(i64::from(who.clearance().level()));
+        let clearance = level(who.clearance());
         let attributes = HashMap::from([
             ("clearance".to_owned(), clearance),
             (
@@ -175,11 +172,11 @@ impl CedarRules {
             ),
             (
                 "roles".to_owned(),
-                texts(who.roles().iter().map(|r| r.name()).collect()),
+                texts_set(who.roles().iter().map(|r| r.name()).collect()),
             ),
             (
                 "units".to_owned(),
-                texts(who.units().iter().map(String::as_str).collect()),
+                texts_set(who.units().iter().map(String::as_str).collect()),
             ),
         ]);
         let uid =
@@ -188,31 +185,60 @@ impl CedarRules {
     }
 
     fn resource(&self, resource: &Resource) -> Option<(EntityUid, Option<Entity>)> {
-        let (kind, id, unit, classification) = match resource {
+        let (kind, id, attributes) = match resource {
             Resource::System => return Some((self.names.system.clone(), None)),
             Resource::Violation {
                 id,
                 unit,
                 classification,
-            } => (&self.names.violation, id, unit, classification),
+            } => (&self.names.violation, id, classified(unit, *classification)),
             Resource::Block {
                 id,
                 unit,
                 classification,
-            } => (&self.names.block, id, unit, classification),
+            } => (&self.names.block, id, classified(unit, *classification)),
+            Resource::Service {
+                id,
+                level,
+                roles,
+                units,
+            } => {
+                let roles = roles.iter().map(|role| role.name()).collect();
+                let units = units.iter().map(String::as_str).collect();
+                let attributes = HashMap::from([
+                    ("level".to_owned(), self::level(*level)),
+                    ("roles".to_owned(), texts_set(roles)),
+                    ("units".to_owned(), texts_set(units)),
+                ]);
+                (&self.names.service, id, attributes)
+            }
         };
-        let level = RestrictedExpression::new_long(i64::from(classification.level()));
-        let attributes = HashMap::from([
-            ("classification".to_owned(), level),
-            (
-                "unit".to_owned(),
-                RestrictedExpression::new_string(unit.clone()),
-            ),
-        ]);
         let uid = EntityUid::from_type_name_and_id(kind.clone(), EntityId::new(id));
         let entity = Entity::new(uid.clone(), attributes, HashSet::new()).ok()?;
         Some((uid, Some(entity)))
     }
+}
+
+/// Attributes of evidence.
+fn classified(unit: &str, classification: Clearance) -> HashMap<String, RestrictedExpression> {
+    HashMap::from([
+        ("classification".to_owned(), level(classification)),
+        (
+            "unit".to_owned(),
+            RestrictedExpression::new_string(unit.to_owned()),
+        ),
+    ])
+}
+
+fn level(level: Clearance) -> RestrictedExpression {
+    RestrictedExpression::new_long(i64::from(level.level()))
+}
+
+fn texts_set(texts: Vec<&str>) -> RestrictedExpression {
+    let texts = texts
+        .into_iter()
+        .map(|text| RestrictedExpression::new_string(text.to_owned()));
+    RestrictedExpression::new_set(texts)
 }
 
 impl PolicyDecisionPoint for CedarRules {
@@ -254,6 +280,7 @@ impl Names {
             user: kind("Cordon::User")?,
             violation: kind("Cordon::Violation")?,
             block: kind("Cordon::Block")?,
+            service: kind("Cordon::Service")?,
             system: EntityUid::from_type_name_and_id(
                 kind("Cordon::System")?,
                 EntityId::new("this"),
@@ -273,6 +300,7 @@ fn named(policies: &PolicySet, names: &Names) -> Named {
         users: spelt(&names.user),
         violations: spelt(&names.violation),
         blocks: spelt(&names.block),
+        services: spelt(&names.service),
     }
 }
 

@@ -1,9 +1,12 @@
 //! What is asked: an action on a resource.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use event_catalogue::decision::Act;
 use pki::clearance::Clearance;
+
+use crate::Role;
 
 /// An act that the access rules decide about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -54,10 +57,14 @@ pub enum Action {
     DirectoryWrite,
     /// Hand in a tunnel daemon's events, and ask which devices it must refuse.
     GatewayReport,
+    /// Open a foreign application, or log in to it.
+    ServiceOpen,
+    /// Add, change or remove a service.
+    ServiceWrite,
 }
 
 impl Action {
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 26] = [
         Self::EvidenceList,
         Self::EvidenceView,
         Self::EvidenceOpenMedium,
@@ -82,6 +89,8 @@ impl Action {
         Self::DirectoryLookUp,
         Self::DirectoryWrite,
         Self::GatewayReport,
+        Self::ServiceOpen,
+        Self::ServiceWrite,
     ];
 
     /// The action's name in rules and in the audit log.
@@ -112,6 +121,8 @@ impl Action {
             Self::DirectoryLookUp => Act::DirectoryLookUp,
             Self::DirectoryWrite => Act::DirectoryWrite,
             Self::GatewayReport => Act::GatewayReport,
+            Self::ServiceOpen => Act::ServiceOpen,
+            Self::ServiceWrite => Act::ServiceWrite,
         };
         act.action()
     }
@@ -141,6 +152,7 @@ impl Action {
             | Self::EvidenceReview
             | Self::EvidenceExport => Target::Violation,
             Self::QuarantineExamine | Self::QuarantineDecide => Target::Block,
+            Self::ServiceOpen | Self::ServiceWrite => Target::Service,
             Self::EvidenceList
             | Self::QuarantineList
             | Self::CameraList
@@ -170,6 +182,8 @@ pub enum Target {
     Violation,
     /// A block in quarantine.
     Block,
+    /// A foreign application.
+    Service,
 }
 
 impl fmt::Display for Action {
@@ -200,6 +214,16 @@ pub enum Resource {
         /// Clearance needed to see what is inside.
         classification: Clearance,
     },
+    /// A foreign application that people open through the portal.
+    Service {
+        id: String,
+        /// Clearance needed to open it.
+        level: Clearance,
+        /// A person needs one of these roles.
+        roles: BTreeSet<Role>,
+        /// A person works for one of these units; empty for people of any unit.
+        units: BTreeSet<String>,
+    },
 }
 
 impl Resource {
@@ -228,6 +252,22 @@ impl Resource {
             classification,
         }
     }
+
+    /// A foreign application.
+    #[must_use]
+    pub fn service(
+        id: &str,
+        level: Clearance,
+        roles: &BTreeSet<Role>,
+        units: &BTreeSet<String>,
+    ) -> Self {
+        Self::Service {
+            id: id.to_owned(),
+            level,
+            roles: roles.clone(),
+            units: units.clone(),
+        }
+    }
 }
 
 /// The audit log's name of it.
@@ -237,6 +277,7 @@ impl fmt::Display for Resource {
             Self::System => f.write_str("system"),
             Self::Violation { id, .. } => write!(f, "violation/{id}"),
             Self::Block { id, .. } => write!(f, "block/{id}"),
+            Self::Service { id, .. } => write!(f, "service/{id}"),
         }
     }
 }

@@ -11,6 +11,7 @@ mod reference;
 mod registry;
 mod request;
 mod run;
+mod service;
 
 use std::path::PathBuf;
 
@@ -28,6 +29,7 @@ pub(crate) use pki::{Pki, PkiAudit, PkiProfile, Revoke};
 pub(crate) use registry::{HolderArgs, HolderName, Invited, ProfileName, Registry, Replace};
 pub(crate) use request::{Asking, NewAct, RequestCommand, Seen};
 pub(crate) use run::{RoleName, Run};
+pub(crate) use service::{ClientArgs, Service};
 pub(crate) use tunnel_tools::Vpn;
 
 /// Secure communications for police systems: cameras, evidence, people, proofs.
@@ -92,6 +94,9 @@ pub(crate) enum Command {
     /// People and their passwords.
     #[command(subcommand)]
     Directory(Directory),
+    /// Foreign applications that people open through the portal.
+    #[command(subcommand)]
+    Service(Service),
     /// Tunnels.
     #[command(subcommand)]
     Vpn(Vpn),

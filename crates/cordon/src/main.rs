@@ -45,6 +45,7 @@ async fn dispatch(command: Command, json: bool) -> Outcome {
         Command::Id(command) => enrolment::id(command, json).await,
         Command::Registry(command) => commands::registry::run(command, json).await,
         Command::Directory(command) => commands::directory::run(command, json).await,
+        Command::Service(command) => commands::service::run(command, json).await,
         Command::Vpn(_) | Command::Lab(_) | Command::Ibc(_) => Ok(()),
         Command::Config { command } => commands::config::run(command, json).await,
         Command::Site(command) => commands::site_data::run(command, json).await,

@@ -1,5 +1,5 @@
-//! The directory: people with their clearance, roles and units, and password verifiers for
-//! logins without a certificate.
+//! The directory: people with their clearance, roles and units, password verifiers for
+//! logins without a certificate, and the services that people may open.
 //!
 //! A person's entry bounds what their certificate gives: lowering it here takes effect on the next
 //! request, without revoking anything. Passwords are kept as Argon2id verifiers and guarded by a
@@ -18,6 +18,7 @@ mod import;
 mod password;
 mod person;
 mod rows;
+mod services;
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -36,6 +37,7 @@ use crate::rows::WriteTurn;
 pub use import::{ImportError, Imported};
 pub use password::{LoginError, PasswordPolicyError};
 pub use person::{Person, PersonError};
+pub use services::{Registered, ServiceStoreError};
 
 const MIGRATIONS: &[Migration] = &[
     Migration {
@@ -53,6 +55,10 @@ const MIGRATIONS: &[Migration] = &[
     Migration {
         version: 4,
         sql: V4,
+    },
+    Migration {
+        version: 5,
+        sql: V5,
     },
 ];
 
@@ -85,6 +91,15 @@ const V3: &str = "ALTER TABLE people ADD COLUMN country TEXT NOT NULL DEFAULT ''
 
 /// The follower of disabled people asks every few seconds.
 const V4: &str = "CREATE INDEX people_disabled ON people (uid) WHERE active = 0;";
+
+/// Foreign applications; the record is JSON with a version.
+const V5: &str = "
+CREATE TABLE services (
+    id       TEXT PRIMARY KEY,
+    record   TEXT NOT NULL,
+    revision INTEGER NOT NULL
+) STRICT;
+";
 
 /// Why the directory could not do what was asked.
 #[derive(Debug, thiserror::Error)]

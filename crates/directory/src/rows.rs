@@ -29,6 +29,12 @@ pub(crate) const WATCHED: &[Watched] = &[
         without: &[],
         ordered: false,
     },
+    // A directory of before has none, and an empty table does not change the hash.
+    Watched {
+        table: "services",
+        without: &[],
+        ordered: false,
+    },
 ];
 
 /// What hashes begin with. To be counted up with whatever changes the hash of rows that are there.

@@ -60,8 +60,12 @@ family! {
         DirectoryWrite = "directory.write",
         /// Submit a gateway's events.
         GatewayReport = "gateway.report",
+        /// Open a foreign application, or log in to it.
+        ServiceOpen = "service.open",
+        /// Add, change or remove a service.
+        ServiceWrite = "service.write",
     }
-    on ["system", "violation/", "block/", "chain/"] ends [Permit, Deny] Routine READ
+    on ["system", "violation/", "block/", "chain/", "service/"] ends [Permit, Deny] Routine READ
     with [Permission, Custody, Search, LookUp, Viewed, Repeated]
     {}
 }

@@ -24,6 +24,7 @@ mod macros;
 pub mod ocsf;
 pub mod registry;
 pub mod request;
+pub mod service;
 pub mod site;
 pub mod tunnel;
 
@@ -40,6 +41,7 @@ pub static SUBJECTS: &[Subject] = &[
     registry::SUBJECT,
     request::SUBJECT,
     directory::SUBJECT,
+    service::SUBJECT,
     site::SUBJECT,
     tunnel::SUBJECT,
     audit_host::SUBJECT,

@@ -42,7 +42,7 @@ const READ_ONLY: &str = "this directory is read only over LDAP: an administrator
 const NO_PASSWORDS: &str =
     "passwords are not set over LDAP: an administrator sets them with `cordon directory password`";
 
-/// Who is bound.
+/// The bound identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bound<I> {
     /// Name of the person's entry.

@@ -23,7 +23,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use axum::body::Body;
 use axum::extract::ConnectInfo;
@@ -33,6 +33,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use pki::tls::PeerCertificates;
+use rustls::HandshakeKind;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
@@ -48,6 +49,15 @@ pub use places::{BOUNDS, Bounds};
 use places::{Full, Id, Places};
 pub use protocol::{Failed, Peer, Protocol, Service, Serving, Stream};
 use turns::Turns;
+
+/// The TLS handshake of a connection, beside each of its requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handshake {
+    /// Its end.
+    pub at: SystemTime,
+    /// It resumed a session: the client proved its key in an earlier handshake.
+    pub resumed: bool,
+}
 
 /// For people: a browser sends its request at once.
 pub const PEOPLE: Deadlines = Deadlines {
@@ -315,7 +325,7 @@ impl Connection {
         // Small answers (offsets, receipts) must not wait for a full segment.
         stream.set_nodelay(true)?;
         let Some(acceptor) = self.acceptor.clone() else {
-            return Box::pin(self.serve(stream, None)).await;
+            return Box::pin(self.serve(stream, None, None)).await;
         };
         let stream = hello::first_record(stream).await?;
         // On the heap, so that a connection that says nothing is small.
@@ -327,7 +337,11 @@ impl Connection {
                     chain.iter().map(|c| c.clone().into_owned()).collect(),
                 ))
             });
-            self.serve(stream, certificates).await
+            let handshake = Handshake {
+                at: SystemTime::now(),
+                resumed: stream.get_ref().1.handshake_kind() == Some(HandshakeKind::Resumed),
+            };
+            self.serve(stream, certificates, Some(handshake)).await
         })
         .await
     }
@@ -336,6 +350,7 @@ impl Connection {
         self,
         stream: impl Stream + 'static,
         certificates: Option<PeerCertificates>,
+        handshake: Option<Handshake>,
     ) -> Result<(), Failed> {
         let turns = self
             .place
@@ -373,6 +388,9 @@ impl Connection {
             extensions.insert(ConnectInfo(peer));
             if let Some(certificates) = &certificates {
                 extensions.insert(certificates.clone());
+            }
+            if let Some(handshake) = handshake {
+                extensions.insert(handshake);
             }
             let (router, turns) = (router.clone(), Arc::clone(&turns));
             async move {

@@ -62,7 +62,7 @@ pub trait Log: Send + Sync + 'static {
     ) -> impl Future<Output = Result<AuditPage, PageError>> + Send;
 }
 
-/// What the shell shows of [`AuditLog`].
+/// Tile, audience and texts of [`AuditLog`].
 pub const AUDIT_LOG: Outline = Outline {
     tile: Tile {
         path: page::PATH,

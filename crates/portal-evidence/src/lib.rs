@@ -107,7 +107,7 @@ pub trait Evidence: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<Camera>, PageError>> + Send;
 }
 
-/// What the shell shows of [`Violations`].
+/// Tile, audience and texts of [`Violations`].
 pub const VIOLATIONS: Outline = Outline {
     tile: Tile {
         path: list::PATH,
@@ -156,7 +156,7 @@ impl<E: Evidence> Application for Violations<E> {
     }
 }
 
-/// What the shell shows of [`Cameras`].
+/// Tile, audience and texts of [`Cameras`].
 pub const CAMERAS: Outline = Outline {
     tile: Tile {
         path: cameras::PATH,

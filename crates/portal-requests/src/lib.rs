@@ -139,7 +139,7 @@ pub trait Applicant: Send + Sync {
     fn certificate(&self, id: &str) -> impl Future<Output = Result<String, PageError>> + Send;
 }
 
-/// What the shell shows of [`CertificateRequests`].
+/// Tile, audience and texts of [`CertificateRequests`].
 pub const REQUESTS: Outline = Outline {
     tile: Tile {
         path: desk::PATH,
@@ -176,7 +176,7 @@ impl<D: Desk> Application for CertificateRequests<D> {
     }
 }
 
-/// What the shell shows of [`MyCertificates`].
+/// Tile, audience and texts of [`MyCertificates`].
 pub const MINE: Outline = Outline {
     tile: Tile {
         path: mine::PATH,

@@ -12,6 +12,10 @@ frame-recorded = Every page you open and every decision you take here is recorde
 home-title = Overview
 home-applications = Services
 home-nothing = No service is open to you. Ask your registration office if you need one.
+continue-title = One moment
+continue-lead = Continue, if your browser does not do so by itself.
+home-links = Applications of others
+home-no-links = No application of others is open to you now. Ask your administrator to register one, or ask for the role or clearance that it needs.
 
 login-title = Log in
 login-card = Insert your <strong>smart card</strong> or install your certificate and reload this page: it opens without a password and gives you your full clearance.

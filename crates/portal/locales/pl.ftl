@@ -12,6 +12,10 @@ frame-recorded = Każda otwarta strona i każda podjęta tu decyzja jest zapisyw
 home-title = Przegląd
 home-applications = Usługi
 home-nothing = Żadna usługa nie jest dla Ciebie dostępna. Jeśli jej potrzebujesz, zwróć się do punktu rejestracji.
+continue-title = Chwileczkę
+continue-lead = Przejdź dalej, jeśli przeglądarka nie zrobi tego sama.
+home-links = Inne aplikacje
+home-no-links = Żadna inna aplikacja nie jest teraz dla Ciebie dostępna. Poproś administratora o jej zarejestrowanie albo o rolę lub poziom, których wymaga.
 
 login-title = Zaloguj się
 login-card = Włóż <strong>kartę inteligentną</strong> albo zainstaluj swój certyfikat i odśwież tę stronę: otworzy się bez hasła, z Twoim pełnym poziomem dostępu.

@@ -93,7 +93,7 @@ pub(crate) fn foreign_form(t: &Texts) -> Response {
 }
 
 /// The page for a request that cannot be read, from anybody.
-pub(crate) fn unreadable(t: &Texts, status: StatusCode, reason: &str) -> Response {
+pub fn unreadable(t: &Texts, status: StatusCode, reason: &str) -> Response {
     Problem::Unreadable.to_nobody(status, t, vec![reason.to_owned()], Vec::new())
 }
 

@@ -5,6 +5,7 @@ use axum::response::Response;
 use http::StatusCode;
 
 use crate::language::Texts;
+use crate::shell::Link;
 use crate::viewer::Viewer;
 
 struct TileView {
@@ -19,12 +20,15 @@ struct HomePage {
     t: Texts,
     summaries: Vec<String>,
     tiles: Vec<TileView>,
+    /// Tiles that lead to something of others, if an application has such.
+    links: Option<Vec<Link>>,
 }
 
 pub(crate) async fn home(viewer: Viewer) -> Response {
     let t = viewer.texts();
     let mut summaries = Vec::new();
     let mut tiles = Vec::new();
+    let mut links: Option<Vec<Link>> = None;
     for application in viewer.shell().offered(&viewer) {
         let tile = application.tile();
         tiles.push(TileView {
@@ -36,12 +40,18 @@ pub(crate) async fn home(viewer: Viewer) -> Response {
             Ok(summary) => summaries.extend(summary),
             Err(error) => return viewer.error(error),
         }
+        match application.links(&viewer).await {
+            Ok(None) => {}
+            Ok(Some(more)) => links.get_or_insert_default().extend(more),
+            Err(error) => return viewer.error(error),
+        }
     }
     let title = t.say("home-title").to_string();
     let content = HomePage {
         t: t.clone(),
         summaries,
         tiles,
+        links,
     };
     viewer.page(StatusCode::OK, &title, "/", &content)
 }

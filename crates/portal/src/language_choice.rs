@@ -60,7 +60,7 @@ pub(crate) async fn choose(
 }
 
 /// Whether an address leads to a page of this portal.
-fn is_own(address: &str) -> bool {
+pub(crate) fn is_own(address: &str) -> bool {
     let plain = |b: u8| b.is_ascii_graphic() && b != b'\\';
     let rest = address.strip_prefix('/');
     address.len() <= MAX_ADDRESS

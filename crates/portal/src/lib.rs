@@ -28,10 +28,12 @@ mod session;
 mod shell;
 mod viewer;
 
+pub use error::unreadable;
 pub use form::Fields;
 pub use home::missing;
 pub use identity::{Answer, Coming, Epoch, Identity, PageError, Refused};
 pub use language::{Argument, Languages, Text, TextError, TextFile, Texts};
+pub use login::{continue_to, login_address};
 pub use session::{NoRandomness, SessionLimits, Sessions};
-pub use shell::{App, Application, Linked, Outline, Shell, Tile};
+pub use shell::{App, Application, Link, Linked, Outline, Shell, Tile};
 pub use viewer::{Login, NoViewer, Viewer};

@@ -1,8 +1,8 @@
 //! Password sessions, and the tokens that protect forms.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use aws_lc_rs::hmac;
 use subtle::ConstantTimeEq as _;
@@ -37,6 +37,9 @@ impl Default for SessionLimits {
 struct Session {
     uid: String,
     epoch: Epoch,
+    /// Name of the session for applications; it opens nothing.
+    id: String,
+    since: SystemTime,
     started: Instant,
     used: Instant,
 }
@@ -89,6 +92,7 @@ impl Sessions {
         now: Instant,
     ) -> Result<String, NoRandomness> {
         let value = hex::encode(random()?);
+        let id = hex::encode(random()?);
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|_, s| self.alive(s, now));
         if open.len() >= self.limits.count
@@ -101,6 +105,8 @@ impl Sessions {
             Session {
                 uid: uid.to_owned(),
                 epoch,
+                id,
+                since: SystemTime::now(),
                 started: now,
                 used: now,
             },
@@ -118,6 +124,26 @@ impl Sessions {
         }
         session.used = now;
         Some((session.uid.clone(), session.epoch))
+    }
+
+    /// Name of the session that the cookie opens, and when it began.
+    pub(crate) fn named(&self, cookie: &str) -> Option<(String, SystemTime)> {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let session = open.get(&key(cookie))?;
+        Some((session.id.clone(), session.since))
+    }
+
+    /// Names of the sessions that are open.
+    pub(crate) fn open(&self, now: Instant) -> HashSet<String> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|_, session| self.alive(session, now));
+        open.values().map(|session| session.id.clone()).collect()
+    }
+
+    /// Name of the session of a certificate, which lasts as long as this process.
+    pub(crate) fn of_certificate(&self, fingerprint: &str) -> String {
+        let text = format!("session {fingerprint}");
+        hex::encode(hmac::sign(&self.form_key, text.as_bytes()))
     }
 
     /// Ends the session and says whose it was.
@@ -194,8 +220,11 @@ mod tests {
         assert_eq!(s.find(&old, minutes(480)), None);
 
         let left = s.start("officer-3", EPOCH, start).unwrap();
+        let (id, _) = s.named(&left).unwrap();
+        assert!(s.open(start).contains(&id) && id != left);
         assert_eq!(s.end(&left).as_deref(), Some("officer-3"));
         assert_eq!(s.find(&left, start), None);
+        assert!(s.named(&left).is_none() && !s.open(start).contains(&id));
     }
 
     #[test]

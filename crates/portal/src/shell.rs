@@ -1,6 +1,8 @@
 //! The shell around applications: who is there, in which language, what the menu shows.
 
+use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::Router;
 
@@ -19,7 +21,7 @@ pub struct Tile {
     pub about: &'static str,
 }
 
-/// What the shell shows of an application, wherever its pages are made.
+/// Tile, audience and texts of an application, wherever its pages are made.
 #[derive(Clone, Copy)]
 pub struct Outline {
     pub tile: Tile,
@@ -50,6 +52,17 @@ impl Application for Linked {
     }
 }
 
+/// A tile of the home page that leads to something of others. Its texts are shown as they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Address in the portal.
+    pub path: String,
+    pub title: String,
+    pub about: String,
+    /// A picture, as path data of SVG in a square of 24.
+    pub picture: &'static str,
+}
+
 /// Something that people open: pages below one address, with a tile.
 ///
 /// An application decides about each request itself, by what it asks of the services behind it. The tile shows; it grants
@@ -68,6 +81,11 @@ pub trait Application: Send + Sync + 'static {
 
     /// Its part of the home page, above the tiles, as HTML.
     fn summary<'a>(&'a self, _viewer: &'a Viewer) -> Answer<'a, Option<String>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
+    /// Tiles of the home page that lead to something of others; `None` if the application leads nowhere else.
+    fn links<'a>(&'a self, _viewer: &'a Viewer) -> Answer<'a, Option<Vec<Link>>> {
         Box::pin(std::future::ready(Ok(None)))
     }
 }
@@ -128,6 +146,11 @@ impl Shell {
 
     pub(crate) fn languages(&self) -> &Languages {
         &self.0.languages
+    }
+
+    /// Names of the password sessions that are open ([`Viewer::session`]).
+    pub fn open_sessions(&self) -> HashSet<String> {
+        self.sessions().open(Instant::now())
     }
 
     /// Applications that `viewer` sees.

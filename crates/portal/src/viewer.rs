@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use access::Principal;
 use askama::Template;
@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use http::header::COOKIE as COOKIE_HEADER;
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode};
+use listener::Handshake;
 use pki::tls::PeerCertificates;
 use subtle::ConstantTimeEq as _;
 
@@ -21,6 +22,10 @@ use crate::identity::{PageError, Refused};
 use crate::language::Texts;
 use crate::session::COOKIE;
 use crate::shell::{App, Shell};
+
+/// Longest time for which a TLS session can be resumed (`pki::tls` takes no older ticket): so old may the proof of a key be
+/// on a connection that resumed one.
+const RESUMED: Duration = Duration::from_hours(12);
 
 /// Method by which somebody proved who they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +42,8 @@ pub struct Viewer {
     pub(crate) login: Login,
     /// The certificate shown, in DER; empty for a password login.
     certificate: Vec<u8>,
+    session: String,
+    since: SystemTime,
     /// Token that forms on the page must carry.
     pub(crate) token: String,
     /// Path of the page that is read; `/` for a form that was posted.
@@ -62,6 +69,23 @@ impl Viewer {
     /// The certificate shown, in DER; empty for a password login.
     pub fn certificate(&self) -> &[u8] {
         &self.certificate
+    }
+
+    /// Name of the person's session for applications; it opens nothing. A certificate has one session as long as the
+    /// process runs.
+    pub fn session(&self) -> &str {
+        &self.session
+    }
+
+    /// Time of the login, in seconds since the Unix epoch: the earliest at which a key may have been proved.
+    pub fn since(&self) -> i64 {
+        let since = self.since.duration_since(UNIX_EPOCH).unwrap_or_default();
+        i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+    }
+
+    /// Age of the login.
+    pub fn age(&self) -> Duration {
+        self.since.elapsed().unwrap_or_default()
     }
 
     /// Token that forms for this person must carry.
@@ -155,21 +179,24 @@ impl Viewer {
         let refused = |refused| NoViewer::Refused(texts.clone(), refused);
         // A certificate wins over a cookie: a refused one must not be hidden by an old session.
         let from = address(&parts.extensions);
-        let (principal, login, certificate, token);
+        let (principal, login, certificate, token, session, since);
         if let Some(peer) = parts.extensions.get::<PeerCertificates>() {
             let found = shell.identity().by_certificate(peer, from).await;
             principal = found.map_err(refused)?;
             let leaf = peer.0.first();
             let fingerprint = leaf.map(|c| pki::cert::fingerprint_sha256(c));
-            token = shell
-                .sessions()
-                .form_token(&fingerprint.unwrap_or_default());
+            let fingerprint = fingerprint.unwrap_or_default();
+            token = shell.sessions().form_token(&fingerprint);
+            session = shell.sessions().of_certificate(&fingerprint);
+            since = proved(&parts.extensions, SystemTime::now());
             certificate = leaf.map(|c| c.to_vec()).unwrap_or_default();
             login = Login::Certificate;
         } else {
             let cookie = cookie(&parts.headers).ok_or(NoViewer::Anonymous)?;
             principal = of_session(shell, &cookie, from).await?.map_err(refused)?;
             token = shell.sessions().form_token(&cookie);
+            let named = shell.sessions().named(&cookie);
+            (session, since) = named.ok_or(NoViewer::Anonymous)?;
             certificate = Vec::new();
             login = Login::Password;
         }
@@ -181,11 +208,23 @@ impl Viewer {
             principal,
             login,
             certificate,
+            session,
+            since,
             token,
             address,
             texts,
             shell: shell.clone(),
         })
+    }
+}
+
+/// The earliest time at which the connection's client may have proved its key.
+fn proved(extensions: &http::Extensions, now: SystemTime) -> SystemTime {
+    let earliest = |at: SystemTime| at.checked_sub(RESUMED).unwrap_or(UNIX_EPOCH);
+    match extensions.get::<Handshake>() {
+        Some(Handshake { at, resumed: false }) => *at,
+        Some(Handshake { at, resumed: true }) => earliest(*at),
+        None => earliest(now),
     }
 }
 
@@ -255,4 +294,23 @@ pub(crate) fn address(parts: &http::Extensions) -> Option<IpAddr> {
     parts
         .get::<ConnectInfo<SocketAddr>>()
         .map(|info| info.0.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resumed_handshake_counts_as_old() {
+        let now = UNIX_EPOCH + Duration::from_hours(100);
+        let of = |handshake: Option<Handshake>| {
+            let mut extensions = http::Extensions::new();
+            handshake.map(|handshake| extensions.insert(handshake));
+            now.duration_since(proved(&extensions, now)).unwrap()
+        };
+        let handshake = |resumed| Some(Handshake { at: now, resumed });
+        assert_eq!(of(handshake(false)), Duration::ZERO);
+        assert_eq!(of(handshake(true)), RESUMED);
+        assert_eq!(of(None), RESUMED);
+    }
 }

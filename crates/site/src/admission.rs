@@ -1,4 +1,4 @@
-//! Who a person or a device is, right now: what intake and portal ask at every request.
+//! The answer to intake and portal at every request: who a person or a device is, right now.
 //!
 //! Registry and directory know. [`Local`] asks those of this host. [`Remote`] asks the host that has them, over a connection
 //! between peers; [`door`] answers there. Without an answer all are refused.

@@ -31,7 +31,7 @@ use crate::owner::AsOwner;
 use crate::parts::Site;
 use crate::parts::centre_parts::CentreParts;
 use crate::registration::{self, direct, profiles};
-use crate::{administration, authorities, authority_texts, issuing, roles};
+use crate::{administration, authorities, authority_texts, issuing, roles, service_orders};
 use commandline::SiteArgs;
 
 mod centre;
@@ -245,7 +245,7 @@ async fn carry_out(
     office.execute(request, &who).await
 }
 
-/// Who carries orders out on this host.
+/// The roles that carry orders out on this host.
 #[derive(Clone)]
 pub(crate) enum Office {
     /// A whole site.
@@ -365,6 +365,7 @@ pub async fn execute(site: &Site, request: Request, giver: &Giver) -> Outcome<Va
             authorities::install(site, order, who.clone(), now).await
         }
         Request::Registration(order) => registration::carry_out(site, order, giver, now).await,
+        Request::Service(order) => service_orders::carry_out(site, *order, giver, now).await,
         Request::RefusedDevices => crate::openvpn::refused_devices(site).await,
         Request::Standings { serials } => crate::openvpn::standings(site, &serials).await,
         Request::Status => {

@@ -6,7 +6,8 @@
 //! DIR/audit/journal       each role's own journal
 //! DIR/pki, registry.sqlite   authorities and what they issued
 //! DIR/keys                keys of this site's services
-//! DIR/directory.sqlite    people
+//! DIR/directory.sqlite    people and services
+//! DIR/logins.sqlite       logins to applications, and logouts to deliver
 //! DIR/centre              uploads, archive, quarantine, index
 //! DIR/control.sock        for `cordon pki revoke` and its like while the site runs
 //! ```
@@ -42,6 +43,7 @@ use crate::credentials::Credentials;
 use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::keys::log_key;
 use crate::last_checkpoint;
+use crate::openid_keys::OpenIdKeys;
 use crate::trust_state::TrustState;
 use centre_parts::CentreParts;
 
@@ -61,6 +63,8 @@ pub struct Site {
     /// The site's own certificates.
     pub credentials: Arc<Credentials>,
     pub trust: TrustState,
+    /// Keys that sign tokens of OpenID Connect.
+    pub openid_keys: Arc<OpenIdKeys>,
     pub portal_audit: Arc<dyn AuditSink>,
     /// Threads for events about people.
     pub audit_pool: Pool,

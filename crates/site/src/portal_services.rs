@@ -2,8 +2,10 @@
 
 mod applicant;
 mod evidence;
+mod foreign;
 mod identity;
 mod log;
+pub(crate) mod openid;
 mod registration_officer;
 
 use std::sync::Arc;
@@ -14,11 +16,13 @@ use portal::{Application, Linked, PageError, SessionLimits, Sessions, Shell};
 use portal_audit::AuditLog;
 use portal_evidence::{Cameras, Violations};
 use portal_requests::{CertificateRequests, Desk, MyCertificates};
+use portal_services::ForeignServices;
 
 use applicant::Applicant;
 use evidence::SiteEvidence;
 use identity::GateIdentity;
 use log::SiteLog;
+use openid::OpenIdState;
 use registration_officer::RegistrationOfficer;
 
 use crate::config::Approvals;
@@ -67,7 +71,12 @@ pub(crate) enum Pages {
 }
 
 /// The portal with its applications, in the order of its menu.
-pub(crate) fn shell(parts: &CentreParts, pages: &Pages, gate: &Arc<Gate>) -> Outcome<Shell> {
+pub(crate) fn shell(
+    parts: &CentreParts,
+    pages: &Pages,
+    openid: Option<&Arc<OpenIdState>>,
+    gate: &Arc<Gate>,
+) -> Outcome<Shell> {
     let evidence = Arc::new(SiteEvidence {
         parts: parts.clone(),
         gate: gate.clone(),
@@ -82,6 +91,10 @@ pub(crate) fn shell(parts: &CentreParts, pages: &Pages, gate: &Arc<Gate>) -> Out
     ];
     let approvals = match pages {
         Pages::Here(site) => {
+            if let Some(openid) = openid {
+                let foreign = openid::services(site, gate, openid);
+                applications.push(Arc::new(ForeignServices(Arc::new(foreign))));
+            }
             applications.extend(about_certificates(site, gate));
             Some(site.config.registration.approvals)
         }

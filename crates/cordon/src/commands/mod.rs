@@ -18,6 +18,7 @@ pub(crate) mod registry;
 pub(crate) mod request;
 mod request_export;
 pub(crate) mod run;
+pub(crate) mod service;
 pub(crate) mod site_data;
 pub(crate) mod up;
 

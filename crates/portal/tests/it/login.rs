@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use http::{Request, StatusCode};
 
-use portal_testkit::{Answer, As, Client};
+use portal_testkit::{Answer, As, Client, assert_sound};
 
 use crate::example::portal;
 
@@ -15,6 +15,40 @@ async fn log_in(portal: &Client) -> (Answer, String) {
     let value = cookie.strip_prefix("__Host-cordon=").unwrap();
     let value = value.split(';').next().unwrap().to_owned();
     (answer, value)
+}
+
+#[tokio::test]
+async fn login_leads_back_to_own_addresses_only() {
+    let (portal, _) = portal();
+    let form = portal
+        .get(As::Nobody, "/login?next=%2Faudit%3Fbefore%3D4")
+        .await;
+    assert!(form.text.contains(r#"name="next" value="/audit?before=4""#));
+    let log_in = async |next: &str| {
+        let form = format!("uid=a&password=correct+horse&next={next}");
+        portal.post(As::Nobody, "/login", &form).await
+    };
+    let back = log_in("%2Faudit%3Fbefore%3D4").await;
+    assert_eq!(back.header("refresh"), "0; url=/audit?before=4");
+    assert_sound(&back.text, "continue");
+    for foreign in [
+        "%2F%2Fevil.example",
+        "https%3A%2F%2Fevil.example",
+        "%2F%5Cevil.example",
+        "%2Fa%0D%0Ab",
+        "",
+    ] {
+        let home = log_in(foreign).await;
+        assert_eq!(
+            (home.header("location"), home.header("refresh")),
+            ("/", ""),
+            "{foreign}"
+        );
+        let form = portal
+            .get(As::Nobody, &format!("/login?next={foreign}"))
+            .await;
+        assert!(!form.text.contains("evil.example"), "{foreign}");
+    }
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hosts {
-    /// Where the other hosts reach this one.
+    /// Address at which the other hosts reach this one.
     pub listen: SocketAddr,
     pub peers: Vec<Host>,
 }
@@ -20,7 +20,7 @@ pub struct Hosts {
 pub struct Host {
     /// Its name in the log.
     pub name: String,
-    /// What `cordon peer show` prints there.
+    /// Key that `cordon peer show` prints there.
     pub peer: PeerId,
     /// Names and addresses that the certificate of its servers may have.
     pub names: Vec<String>,
@@ -35,12 +35,12 @@ pub struct Host {
 pub struct RegistryHost {
     /// `HOST:PORT`.
     pub address: String,
-    /// What that host shows as its key.
+    /// Key of that host.
     pub peer: PeerId,
 }
 
 impl Hosts {
-    /// Where cameras reach a centre that is on another host.
+    /// Address at which cameras reach a centre on another host.
     #[must_use]
     pub fn intake(&self) -> Option<(&str, u16)> {
         let mut places = self.peers.iter().filter_map(|host| host.intake.as_deref());

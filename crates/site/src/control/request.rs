@@ -9,6 +9,7 @@ use zeroize::Zeroizing;
 
 use crate::administration::QuarantineOrder;
 use crate::orders::{Holder, InviteOrder, RequestOrder};
+use crate::service_orders::ServiceOrder;
 
 /// Longest request or answer; an import of some thousand people fits.
 pub(super) const MAX_MESSAGE: u64 = 16 << 20;
@@ -130,6 +131,8 @@ pub enum Request {
         /// Of the authorities' keys.
         passphrase: Zeroizing<String>,
     },
+    /// Show or change services.
+    Service(Box<ServiceOrder>),
     /// Record a tunnel daemon's events in the central log.
     Journal {
         /// Number of the first in the daemon's journal.
@@ -182,7 +185,7 @@ impl From<Change> for HolderChange {
 pub enum Question {
     /// About the system as a whole: decided before anything else happens.
     OfSystem(Action),
-    /// About one piece of evidence or one block: the code that finds it asks, with its classification and unit. The acts take
+    /// About one piece of evidence, block or service: the code that finds it asks, with its classification and unit. The acts take
     /// a [`access::Principal`] and cannot be called without one.
     OfItem,
 }
@@ -194,6 +197,11 @@ impl Request {
             Self::Export { .. } => return Question::OfItem,
             Self::Quarantine(QuarantineOrder::List) => Action::QuarantineList,
             Self::Quarantine(_) => return Question::OfItem,
+            Self::Service(order) if order.reads() => Action::DirectoryRead,
+            Self::Service(order) if matches!(**order, ServiceOrder::RollKey) => {
+                Action::AuthorityChange
+            }
+            Self::Service(_) => return Question::OfItem,
             Self::ListProfiles
             | Self::ListAuthorities
             | Self::Trust
@@ -277,6 +285,7 @@ impl Request {
             Self::DropAuthority { .. } => "drop-authority",
             Self::InstallAuthorities { .. } => "install-authorities",
             Self::Journal { .. } => "journal",
+            Self::Service(_) => "service",
         }
     }
 }

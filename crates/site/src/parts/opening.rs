@@ -30,6 +30,7 @@ use crate::databases::{CHANGED, is_foreign};
 use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::founding::Founding;
 use crate::last_checkpoint;
+use crate::openid_keys::OpenIdKeys;
 use crate::registration::subject_of;
 use crate::trust_bundle::Bundles;
 use crate::trust_state::TrustState;
@@ -122,6 +123,7 @@ impl Site {
             format!("cannot make {}", folder.display()),
             "check the folder's rights",
         )?;
+        let openid_keys = Arc::new(OpenIdKeys::new(&folder, &secret));
         let accelerator = accelerator(&config);
         let credentials = Credentials::open(
             credentials::Settings {
@@ -173,6 +175,7 @@ impl Site {
             centre,
             credentials,
             trust,
+            openid_keys,
             portal_audit,
             audit_pool,
             clock,
