@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.harness import CORDON, Process, Site, contains, cordon, cordon_json, equal, free_port, run as run_command, wait_for
 from tests.ldap_message import Connection, abandon, bind, element, equals, present, search
+from tests.ldap_replica import replica
 from tests.years import metric
 
 BASE = "o=LEA-EU"
@@ -386,8 +387,8 @@ def records(suite, ldap):
         shapes = {event["details"]["filter"] for event in searches}
         assert "(mail=?)" in shapes, shapes
         assert "example.org" not in json.dumps(searches), searches
-        # 20 in ten minutes are recorded one by one.
-        assert len([event for event in searches if event["actor"]["id"] == "officer-2"]) <= 20, len(searches)
+        # 20 in ten minutes are recorded one by one; the site was started twice.
+        assert len([event for event in searches if event["actor"]["id"] == "officer-2"]) <= 40, len(searches)
     with suite.case("the log verifies"):
         ldap.site.stop()
         ldap.site.verify_audit()
@@ -429,6 +430,7 @@ def run(suite):
     certificates(suite, ldap)
     ends(suite, ldap)
     dovecot(suite, ldap)
+    replica(suite, ldap)
     hostile(suite, ldap)
     records(suite, ldap)
     demo(suite)

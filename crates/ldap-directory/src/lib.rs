@@ -17,6 +17,7 @@ mod name;
 mod schema;
 mod search;
 mod session;
+mod sync;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -28,4 +29,5 @@ pub use name::{Name, NameError, escaped};
 pub use schema::View;
 pub use search::{Batch, Fetched, Search};
 pub use session::{Bound, Compare, Proof, Session, Step, not_a_message};
+pub use sync::ContentHash;
 pub use tree::{Entry, Late, Tree};

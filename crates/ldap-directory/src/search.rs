@@ -7,6 +7,7 @@ use ldap3_proto::proto::{
 use crate::filter::Filter;
 use crate::name::{Name, SEPARATOR};
 use crate::schema::{self, Attribute, View};
+use crate::sync::{ContentHash, Copy};
 use crate::tree::{Entry, Tree, is_at_or_below};
 
 /// Entries of one answer at most; more come in pages. Our choice: a list that a person reads, and a page of known clients.
@@ -83,6 +84,7 @@ pub struct Search {
     /// Seconds that the client waits at most; 0 is for ever.
     time_limit: u32,
     pub(crate) page: Option<Page>,
+    pub(crate) copy: Option<Copy>,
     /// Only entries with later keys.
     after: Option<String>,
     found: usize,
@@ -156,11 +158,57 @@ impl Search {
             size_limit: usize::try_from(request.sizelimit).ok().filter(|n| *n > 0),
             time_limit: u32::try_from(request.timelimit).unwrap_or(0),
             page,
+            copy: None,
             after,
             found: 0,
             last: String::new(),
             rest: None,
         })
+    }
+
+    /// Makes it a search whose client keeps a copy.
+    pub(crate) fn synchronising(self, copy: Copy) -> Self {
+        Self {
+            copy: Some(copy),
+            page: None,
+            after: None,
+            ..self
+        }
+    }
+
+    /// Whether the client keeps a copy (RFC 4533).
+    #[must_use]
+    pub const fn is_synchronising(&self) -> bool {
+        self.copy.is_some()
+    }
+
+    /// Whether the client's copy is that of `csn`.
+    #[must_use]
+    pub fn has_copy_of(&self, csn: &str) -> bool {
+        self.copy.as_ref().is_some_and(|copy| copy.is_at(csn))
+    }
+
+    /// A text that is the same for all searches with the same results: base, scope, filter and attributes.
+    #[must_use]
+    pub fn content_key(&self) -> String {
+        let named = self.selection.named.iter().map(|attribute| attribute.name);
+        let named = named.collect::<Vec<_>>().join(" ");
+        let all = (self.selection.all_user, self.selection.all_operational);
+        format!(
+            "{:?} {:?} {:?} {all:?} {named}",
+            self.base, self.scope, self.filter
+        )
+    }
+
+    /// Begins at the first entry again.
+    pub fn rewind(&mut self) {
+        self.found = 0;
+        self.rest = None;
+    }
+
+    /// Adds an entry as it is sent to the hash of the content.
+    pub fn hash(&self, entry: &Entry, view: View, late: &Fetched, hash: &mut ContentHash) {
+        hash.add(&self.result(entry, view, late));
     }
 
     /// Seconds that the client waits at most; `None` for ever.
@@ -259,6 +307,8 @@ impl Search {
         }
         match self.page {
             Some(page) if self.found >= page.size => Some(LdapResultCode::Success),
+            // A copy of a part is not a copy.
+            None if self.copy.is_some() => None,
             None if self.found >= MAX_ENTRIES => Some(LdapResultCode::SizeLimitExceeded),
             _ => None,
         }

@@ -18,6 +18,7 @@ use ldap3_proto::control::LdapControl;
 use ldap3_proto::proto::{
     LdapBindCred, LdapBindRequest, LdapBindResponse, LdapCompareRequest, LdapExtendedRequest,
     LdapExtendedResponse, LdapMsg, LdapOp, LdapResult, LdapResultCode, LdapSearchRequest,
+    SyncRequestMode,
 };
 use tokio_util::codec::{Decoder as _, Encoder as _};
 use zeroize::Zeroizing;
@@ -26,6 +27,7 @@ use crate::frame::{self, Envelope, MAX_MESSAGE, Operation};
 use crate::name::Name;
 use crate::schema::{self, View};
 use crate::search::{Fetched, Page, Search};
+use crate::sync::{self, Copy, SYNC};
 use crate::tree::{Entry, MANAGE_DSA_IT, PAGED, Tree, WHO_AM_I};
 
 /// Nested elements of a message at most. A filter at its own bound takes about twice its levels.
@@ -278,14 +280,55 @@ impl<I> Session<I> {
     }
 
     fn search(&mut self, request: &LdapSearchRequest, controls: Vec<LdapControl>) -> Step {
-        let page = controls.into_iter().find_map(|control| match control {
-            LdapControl::SimplePagedResults { size, cookie } => Some((size, cookie)),
-            _ => None,
-        });
-        match Search::new(self.id, request, page) {
-            Ok(search) => Step::Search(Box::new(search)),
-            Err(refused) => self.failed(Operation::Search, refused.code, &refused.message),
+        let (mut page, mut copy) = (None, None);
+        for control in controls {
+            match control {
+                LdapControl::SimplePagedResults { size, cookie } => page = Some((size, cookie)),
+                LdapControl::SyncRequest { mode, cookie, .. } => copy = Some((mode, cookie)),
+                _ => {}
+            }
         }
+        let search = match Search::new(self.id, request, page) {
+            Ok(search) => search,
+            Err(refused) => return self.failed(Operation::Search, refused.code, &refused.message),
+        };
+        match copy {
+            None => Step::Search(Box::new(search)),
+            Some((SyncRequestMode::RefreshOnly, cookie)) => {
+                let copy = Copy::new(cookie.as_deref());
+                Step::Search(Box::new(search.synchronising(copy)))
+            }
+            Some((SyncRequestMode::RefreshAndPersist, _)) => {
+                let message = "this server has refreshOnly: set `type=refreshOnly` and an interval";
+                self.failed(
+                    Operation::Search,
+                    LdapResultCode::UnwillingToPerform,
+                    message,
+                )
+            }
+        }
+    }
+
+    /// An entry for a copy of the state `csn`.
+    pub fn synchronised(
+        &self,
+        search: &Search,
+        entry: &Entry,
+        view: View,
+        late: &Fetched,
+        csn: &str,
+    ) -> Vec<u8> {
+        let mut result = search.result(entry, view, late);
+        let controls = sync::state(entry, &mut result, csn).into_iter().collect();
+        let entry = LdapOp::SearchResultEntry(result);
+        encoded(LdapMsg::new_with_ctrls(search.id, entry, controls))
+    }
+
+    /// A refresh has ended: the copy is that of `csn`.
+    pub fn refreshed(&self, search: &Search, csn: &str) -> Vec<u8> {
+        let done = LdapOp::SearchResultDone(result(LdapResultCode::Success, ""));
+        let controls = search.copy.iter().map(|copy| copy.done(csn)).collect();
+        encoded(LdapMsg::new_with_ctrls(search.id, done, controls))
     }
 
     /// An entry that a search found.
@@ -446,7 +489,7 @@ fn encoded(message: LdapMsg) -> Vec<u8> {
 /// A critical control that the operation does not have (RFC 4511, section 4.1.11).
 fn unknown_critical(envelope: &Envelope) -> Option<&str> {
     let known: &[&str] = match envelope.operation {
-        Operation::Search => &[PAGED, MANAGE_DSA_IT],
+        Operation::Search => &[PAGED, MANAGE_DSA_IT, SYNC],
         Operation::Compare => &[MANAGE_DSA_IT],
         _ => &[],
     };

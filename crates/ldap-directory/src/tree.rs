@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use crate::content::{Content, Member, entry_uuid};
 use crate::name::{Name, SEPARATOR, escaped, prepared};
 use crate::schema::{self, Attribute, Class, View};
+use crate::sync::SYNC;
 
 /// Name of the subschema subentry.
 const SUBSCHEMA: &str = "cn=schema";
@@ -304,7 +305,7 @@ fn root_dse(content: &Content) -> Entry {
         .with(&schema::NAMING_CONTEXTS, [content.base.text()])
         .with(&schema::SUBSCHEMA_SUBENTRY, [SUBSCHEMA])
         .with(&schema::SUPPORTED_VERSION, ["3"])
-        .with(&schema::SUPPORTED_CONTROL, [PAGED, MANAGE_DSA_IT])
+        .with(&schema::SUPPORTED_CONTROL, [PAGED, MANAGE_DSA_IT, SYNC])
         .with(&schema::SUPPORTED_EXTENSION, [WHO_AM_I])
         .with(&schema::SUPPORTED_FEATURES, FEATURES)
         .with(&schema::SUPPORTED_SASL, ["EXTERNAL"])

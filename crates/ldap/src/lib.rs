@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, BytesMut};
 use ldap_directory::{
-    Batch, Bound, Fetched, Framing, LdapResultCode, Proof, Search, Session, Step, Tree, View,
-    frame_length, not_a_message,
+    Batch, Bound, ContentHash, Entry, Fetched, Framing, LdapResultCode, Proof, Search, Session,
+    Step, Tree, View, frame_length, not_a_message,
 };
 use listener::{Failed, Peer, Protocol, Request, Serving, Stream};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -226,7 +226,19 @@ impl<S: Services> Ldap<S> {
                     connection.send(&answer, request).await?;
                     return Ok(true);
                 }
-                self.search(connection, search, tree, view, request).await?;
+                match search.is_synchronising() {
+                    false => self.search(connection, search, tree, view, request).await?,
+                    true if view.rights => {
+                        self.refresh(connection, search, tree, view, request)
+                            .await?;
+                    }
+                    true => {
+                        let code = LdapResultCode::InsufficentAccessRights;
+                        let message = "copies of the directory are for those who see all of it";
+                        let answer = connection.session.refuse(&step, code, message);
+                        connection.send(&answer, request).await?;
+                    }
+                }
             }
             Step::Compare(compare) => {
                 let answer = connection.session.compared(compare, tree, view);
@@ -249,25 +261,14 @@ impl<S: Services> Ldap<S> {
         let end = Instant::now() + patience.unwrap_or(MAX_SEARCH).min(MAX_SEARCH);
         let mut piece = Vec::new();
         loop {
-            let (entries, code) = match search.next(tree, view, AT_ONCE) {
-                Batch::More(entries) => (entries, None),
-                Batch::Last(entries, code) => (entries, Some(code)),
+            let Some((found, code)) = self.batch(search, tree, view).await else {
+                let code = LdapResultCode::Unavailable;
+                piece.extend(connection.session.done(search, code, UNAVAILABLE));
+                return connection.send(&piece, request).await;
             };
-            for entry in entries {
-                let fetched = match entry.late() {
-                    Some(late) if search.wants_binary() => self.services.fetch(late).await,
-                    _ => Some(Fetched::default()),
-                };
-                let Some(fetched) = fetched else {
-                    let code = LdapResultCode::Unavailable;
-                    piece.extend(connection.session.done(search, code, UNAVAILABLE));
-                    return connection.send(&piece, request).await;
-                };
+            for (entry, fetched) in found {
                 piece.extend(connection.session.found(search, entry, view, &fetched));
-                if piece.len() >= PIECE {
-                    connection.send(&piece, request).await?;
-                    piece.clear();
-                }
+                connection.send_full(&mut piece, request).await?;
             }
             let code = match code {
                 None if Instant::now() >= end => Some(LdapResultCode::TimeLimitExceeded),
@@ -279,6 +280,74 @@ impl<S: Services> Ldap<S> {
             }
             tokio::task::yield_now().await;
         }
+    }
+
+    /// The next entries of a search with what belongs to them, and how it ends, if it does. `None`: something cannot be read.
+    async fn batch<'a>(
+        &self,
+        search: &mut Search,
+        tree: &'a Tree,
+        view: View,
+    ) -> Option<(Vec<(&'a Entry, Fetched)>, Option<LdapResultCode>)> {
+        let (entries, code) = match search.next(tree, view, AT_ONCE) {
+            Batch::More(entries) => (entries, None),
+            Batch::Last(entries, code) => (entries, Some(code)),
+        };
+        let mut found = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let fetched = match entry.late() {
+                Some(late) if search.wants_binary() => self.services.fetch(late).await?,
+                _ => Fetched::default(),
+            };
+            found.push((entry, fetched));
+        }
+        Some((found, code))
+    }
+
+    /// Brings a client's copy up to date. The content is looked at twice: first for its hash, which says whether the copy is
+    /// current, then to send it. What changes in between gives another hash at the next refresh.
+    async fn refresh(
+        &self,
+        connection: &mut Connection<S>,
+        search: &mut Search,
+        tree: &Tree,
+        view: View,
+        request: &Request,
+    ) -> Result<(), Failed> {
+        let mut hash = ContentHash::default();
+        let mut is_over = false;
+        while !is_over {
+            let Some((found, code)) = self.batch(search, tree, view).await else {
+                let code = LdapResultCode::Unavailable;
+                let answer = connection.session.done(search, code, UNAVAILABLE);
+                return connection.send(&answer, request).await;
+            };
+            for (entry, fetched) in &found {
+                search.hash(entry, view, fetched, &mut hash);
+            }
+            is_over = code.is_some();
+            tokio::task::yield_now().await;
+        }
+        let csn = self.services.csn(search.content_key(), hash.finish());
+        let mut piece = Vec::new();
+        search.rewind();
+        is_over = search.has_copy_of(&csn);
+        while !is_over {
+            let Some((found, code)) = self.batch(search, tree, view).await else {
+                let code = LdapResultCode::Unavailable;
+                piece.extend(connection.session.done(search, code, UNAVAILABLE));
+                return connection.send(&piece, request).await;
+            };
+            for (entry, fetched) in &found {
+                let session = &connection.session;
+                piece.extend(session.synchronised(search, entry, view, fetched, &csn));
+                connection.send_full(&mut piece, request).await?;
+            }
+            is_over = code.is_some();
+            tokio::task::yield_now().await;
+        }
+        piece.extend(connection.session.refreshed(search, &csn));
+        connection.send(&piece, request).await
     }
 }
 
@@ -305,6 +374,15 @@ impl<S: Services> Connection<S> {
             stream.flush().await
         };
         Ok(request.while_writing(write).await?)
+    }
+
+    /// Sends what has become long enough.
+    async fn send_full(&mut self, piece: &mut Vec<u8>, request: &Request) -> Result<(), Failed> {
+        if piece.len() >= PIECE {
+            self.send(piece, request).await?;
+            piece.clear();
+        }
+        Ok(())
     }
 
     async fn unavailable(&mut self, step: &Step, request: &Request) -> Result<bool, Failed> {

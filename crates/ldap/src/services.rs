@@ -69,6 +69,10 @@ pub trait Services: Send + Sync + 'static {
         shape: &str,
     ) -> impl Future<Output = Result<(), Refused>> + Send;
 
+    /// The number of a content's state for clients that keep copies: the same as long as `hash` is the same for `key`, and greater
+    /// than those before it otherwise, as `20261128120000.000000Z#000000#000#000000`.
+    fn csn(&self, key: String, hash: Vec<u8>) -> String;
+
     /// Certificates and lists that belong to an entry; `None` if they cannot be read.
     fn fetch(&self, late: &Late) -> impl Future<Output = Option<Fetched>> + Send;
 }

@@ -6,6 +6,7 @@ use std::sync::Mutex;
 
 use ldap_directory::{Authority, Content, Late, Member, Name};
 use ldap3_proto::LdapCodec;
+use ldap3_proto::control::LdapControl;
 use ldap3_proto::proto::*;
 use listener::{BOUNDS, Listener, Metrics, PEOPLE};
 use pki::tls::PeerCertificates;
@@ -25,6 +26,7 @@ struct State {
     no_record: bool,
     denied: bool,
     no_certificates: bool,
+    rights: bool,
     ended: Option<Ended>,
     recorded: Vec<String>,
 }
@@ -36,6 +38,7 @@ impl Site {
 }
 
 const BASE: &str = "o=LEA-EU";
+const CSN: &str = "20261128120000.000000Z#000000#000#000000";
 const PEOPLE_SHOWN: usize = 300;
 
 fn dn(n: usize) -> String {
@@ -107,7 +110,7 @@ impl Services for Site {
                 uid: "p-1".to_owned(),
                 view: View {
                     contacts: true,
-                    rights: false,
+                    rights: self.with(|state| state.rights),
                 },
             }),
         }
@@ -124,6 +127,10 @@ impl Services for Site {
                 false => Ok(()),
             }
         })
+    }
+
+    fn csn(&self, _: String, _: Vec<u8>) -> String {
+        CSN.to_owned()
     }
 
     async fn fetch(&self, late: &Late) -> Option<Fetched> {
@@ -358,4 +365,62 @@ async fn other_protocols_get_a_notice_and_the_end() {
     let notice = client.next().await.unwrap();
     assert_eq!(notice.msgid, 0);
     assert!(client.next().await.is_none());
+}
+
+#[tokio::test]
+async fn copy_gets_everything_once_and_is_for_those_who_see_everything() {
+    let mut client = Client::bound().await;
+    let mut refresh = async |cookie: Option<String>, rights: bool| {
+        client.site.with(|state| state.rights = rights);
+        let request = LdapSearchRequest {
+            base: BASE.to_owned(),
+            scope: LdapSearchScope::Subtree,
+            aliases: LdapDerefAliases::Never,
+            sizelimit: 0,
+            timelimit: 0,
+            typesonly: false,
+            filter: LdapFilter::Present("objectClass".to_owned()),
+            attrs: vec!["*".to_owned(), "+".to_owned()],
+        };
+        let sync = LdapControl::SyncRequest {
+            criticality: true,
+            mode: SyncRequestMode::RefreshOnly,
+            cookie: cookie.map(String::into_bytes),
+            reload_hint: false,
+        };
+        let message = LdapMsg::new_with_ctrls(7, LdapOp::SearchRequest(request), vec![sync]);
+        let mut bytes = BytesMut::new();
+        LdapCodec::default().encode(message, &mut bytes).unwrap();
+        client.stream.write_all(&bytes).await.unwrap();
+        let mut uuids = BTreeSet::new();
+        loop {
+            let message = client.next().await.unwrap();
+            let control = message.ctrl.into_iter().next();
+            match (message.op, control) {
+                (
+                    LdapOp::SearchResultEntry(entry),
+                    Some(LdapControl::SyncState { entry_uuid, .. }),
+                ) => {
+                    let has_csn = entry.attributes.iter().any(|one| one.atype == "entryCSN");
+                    assert!(has_csn && uuids.insert(entry_uuid), "{}", entry.dn);
+                }
+                (LdapOp::SearchResultDone(result), Some(LdapControl::SyncDone { cookie, .. })) => {
+                    return (result.code, uuids.len(), cookie);
+                }
+                (LdapOp::SearchResultDone(result), None) => return (result.code, 0, None),
+                other => panic!("{other:?}"),
+            }
+        }
+    };
+    let (code, count, cookie) = refresh(Some("rid=005".to_owned()), true).await;
+    assert_eq!(code, LdapResultCode::Success);
+    // The people, the base, five containers and an authority.
+    assert_eq!(count, PEOPLE_SHOWN + 7);
+    let cookie = String::from_utf8(cookie.unwrap()).unwrap();
+    assert_eq!(cookie, format!("rid=005,csn={CSN}"));
+    let (code, count, _) = refresh(Some(cookie), true).await;
+    assert_eq!((code, count), (LdapResultCode::Success, 0));
+    let (code, count, cookie) = refresh(None, false).await;
+    assert_eq!(code, LdapResultCode::InsufficentAccessRights);
+    assert_eq!((count, cookie), (0, None));
 }

@@ -1,5 +1,6 @@
 //! The directory's people, rules and records, as the LDAP listener asks for them.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -31,6 +32,9 @@ const USE: RepeatBounds = RepeatBounds {
     interval: Duration::from_secs(600),
     causes: 10_000,
 };
+/// Different contents of copies that are remembered. Our choice: a site has one or two replicas; with more searches than this, each
+/// refresh may send everything.
+const MAX_COPIES: usize = 32;
 /// Name of the root's entry.
 const ROOT: &str = "root";
 
@@ -47,6 +51,47 @@ struct Inner {
     making: tokio::sync::Mutex<()>,
     binds: Mutex<Repeats>,
     searches: Mutex<Repeats>,
+    copies: Mutex<Copies>,
+}
+
+/// States of what clients keep copies of.
+#[derive(Default)]
+struct Copies {
+    /// Hash and number by the search that gives the content.
+    known: HashMap<String, (Vec<u8>, String)>,
+    /// The greatest number that was given.
+    last: Option<OffsetDateTime>,
+}
+
+impl Copies {
+    /// See [`Services::csn`]. A start forgets the states, and each client gets everything once.
+    fn csn(&mut self, key: String, hash: Vec<u8>, now: OffsetDateTime) -> String {
+        if let Some((known, csn)) = self.known.get(&key)
+            && *known == hash
+        {
+            return csn.clone();
+        }
+        if self.known.len() >= MAX_COPIES && !self.known.contains_key(&key) {
+            self.known.clear();
+        }
+        // Greater than every number before it, also after the clock went back.
+        let least = self.last.map(|last| last + time::Duration::MICROSECOND);
+        let at = least.map_or(now, |least| least.max(now));
+        self.last = Some(at);
+        let (date, clock) = (at.date(), at.time());
+        let csn = format!(
+            "{:04}{:02}{:02}{:02}{:02}{:02}.{:06}Z#000000#000#000000",
+            date.year(),
+            u8::from(date.month()),
+            date.day(),
+            clock.hour(),
+            clock.minute(),
+            clock.second(),
+            clock.microsecond()
+        );
+        self.known.insert(key, (hash, csn.clone()));
+        csn
+    }
 }
 
 /// Entries of one state of the directory.
@@ -86,6 +131,7 @@ impl LdapServices {
             making: tokio::sync::Mutex::default(),
             binds: Mutex::new(Repeats::new(USE)),
             searches: Mutex::new(Repeats::new(USE)),
+            copies: Mutex::default(),
         })))
     }
 
@@ -355,6 +401,10 @@ impl Services for LdapServices {
         }
     }
 
+    fn csn(&self, key: String, hash: Vec<u8>) -> String {
+        lock(&self.0.copies).csn(key, hash, OffsetDateTime::now_utc())
+    }
+
     async fn fetch(&self, late: &Late) -> Option<Fetched> {
         let (registry, now) = (&self.0.site.registry, OffsetDateTime::now_utc());
         match late {
@@ -432,4 +482,39 @@ fn of_gate(reason: portal::Refused) -> Refused {
 
 fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
     value.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use time::Duration;
+    use time::macros::datetime;
+
+    use super::*;
+
+    const NOW: OffsetDateTime = datetime!(2026-11-28 12:00 UTC);
+
+    #[test]
+    fn csn_changes_with_the_content_and_only_grows() {
+        let mut copies = Copies::default();
+        let mut csn = |hash: u8, now| copies.csn("all".to_owned(), vec![hash], now);
+        let first = csn(1, NOW);
+        assert_eq!(first, "20261128120000.000000Z#000000#000#000000");
+        assert_eq!(csn(1, NOW + Duration::HOUR), first);
+        let second = csn(2, NOW);
+        // Back to the former content, and to a former time.
+        let third = csn(1, NOW - Duration::HOUR);
+        assert!(first < second && second < third, "{first} {second} {third}");
+        assert_eq!(third, "20261128120000.000002Z#000000#000#000000");
+    }
+
+    #[test]
+    fn states_of_copies_are_bounded() {
+        let mut copies = Copies::default();
+        for n in 0..200 {
+            copies.csn(n.to_string(), vec![0], NOW);
+            assert!(copies.known.len() <= MAX_COPIES);
+        }
+        let last = copies.csn("199".to_owned(), vec![0], NOW);
+        assert_eq!(copies.csn("199".to_owned(), vec![0], NOW), last);
+    }
 }

@@ -11,6 +11,7 @@ const CONTACTS: View = View {
     contacts: true,
     rights: false,
 };
+const CSN: &str = "20261128120000.000000Z#000000#000#000000";
 /// A role that only one person has; it is part of no other value.
 const SECRET: &str = "kingmaker";
 
@@ -69,10 +70,17 @@ pub fn run(input: &[u8]) {
                         Batch::Last(entries, code) => (entries, Some(code)),
                     };
                     for entry in entries {
-                        answers.push(session.found(&search, entry, CONTACTS, &Fetched::default()));
+                        let late = Fetched::default();
+                        answers.push(match search.is_synchronising() {
+                            true => session.synchronised(&search, entry, CONTACTS, &late, CSN),
+                            false => session.found(&search, entry, CONTACTS, &late),
+                        });
                     }
                     if let Some(code) = end {
-                        answers.push(session.done(&search, code, ""));
+                        answers.push(match search.is_synchronising() {
+                            true => session.refreshed(&search, CSN),
+                            false => session.done(&search, code, ""),
+                        });
                         break;
                     }
                 }
