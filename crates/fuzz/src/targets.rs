@@ -13,6 +13,7 @@ pub mod ike_exchange;
 pub mod ike_message;
 pub mod leaf;
 pub mod manifest;
+pub mod openid_request;
 pub mod packets;
 pub mod profile;
 pub mod provider;
