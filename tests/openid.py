@@ -155,6 +155,21 @@ def endings(suite, site, people, apache, browser):
             site.ask("service", "change", "wiki", *change, by=administrator)
             ends(visitor, " ".join(change), began)
             site.ask("service", "change", "wiki", *back, by=administrator)
+    with suite.case("Apache: sessions end within five seconds of the service's removal"):
+        known = site.ask("service", "show", "wiki")
+        visitor, began = logged_in(officer), time.monotonic()
+        site.ask("service", "remove", "wiki", by=administrator)
+        ends(visitor, "removed", began)
+        equal(visitor.open(wiki).status, 400, "status of another login")
+        secret = (apache.folder / "wiki.secret")
+        secret.unlink()
+        words = ["--id", "wiki", "--name", "Wiki", "--address", wiki, "--owner", known["owner"], "--level", 2, "--role", "officer", "--role", "reviewer"]
+        words += ["--redirect", known["redirects"][0], "--secret-out", secret, "--logout", known["logout"], "--logout-trust", apache.folder / "wiki.pem"]
+        site.ask("service", "add", *words, by=administrator)
+        file = apache.folder / "wiki-secret.conf"
+        file.write_text(re.sub(r"OIDCClientSecret .*", f"OIDCClientSecret {secret.read_text().strip()}", file.read_text()))
+        apache.process.child.send_signal(1)
+        wait_for(lambda: browser(officer).open(wiki).status == 200, "Apache with the new secret", 20)
     with suite.case("Apache: a disabled person is out within five seconds"):
         visitor, other, began = logged_in(officer), logged_in(people["reviewer-3"]), time.monotonic()
         site.ask("directory", "disable", "--uid", "officer-2")

@@ -31,6 +31,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("ldap", targets::ldap::run),
     ("leaf", targets::leaf::run),
     ("manifest", targets::manifest::run),
+    ("openid_request", targets::openid_request::run),
     ("packets", targets::packets::run),
     ("profile", targets::profile::run),
     ("provider", targets::provider::run),

@@ -14,6 +14,7 @@ pub mod ike_message;
 pub mod ldap;
 pub mod leaf;
 pub mod manifest;
+pub mod openid_request;
 pub mod packets;
 pub mod profile;
 pub mod provider;

@@ -154,6 +154,9 @@ pub(crate) async fn authorize<S: OpenId>(
             return continue_to(&app.shell, &texts, here);
         }
         Err(NoViewer::Anonymous) => return log_in(),
+        Err(NoViewer::Refused(..)) if request.silent => {
+            return back(request.refused("access_denied", "the person is not let in"));
+        }
         Err(refused) => return refused.into_response(),
     };
     let login = portal_login(&viewer);

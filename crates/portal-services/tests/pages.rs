@@ -216,6 +216,20 @@ async fn stranger_logs_in_first_and_a_foreign_site_gets_no_silent_login() {
     assert_eq!(again.status, StatusCode::OK);
     assert_eq!(again.header("refresh"), format!("0; url={AUTHORIZE}"));
     assert_sound(&again.text, "continue");
+    portal
+        .people
+        .certificate_revoked
+        .store(true, Ordering::SeqCst);
+    let revoked = portal.get(As::Certificate, AUTHORIZE).await;
+    assert_eq!(revoked.status, StatusCode::FORBIDDEN);
+    let silent = portal
+        .get(As::Certificate, &format!("{AUTHORIZE}&prompt=none"))
+        .await;
+    assert!(silent.header("location").contains("error=access_denied"));
+    portal
+        .people
+        .certificate_revoked
+        .store(false, Ordering::SeqCst);
     // No handshake is known: the certificate may have been proved long ago.
     let fresh = portal
         .get(As::Certificate, &format!("{AUTHORIZE}&max_age=60"))

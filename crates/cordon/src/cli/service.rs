@@ -13,10 +13,10 @@ use commandline::SiteArgs;
 pub(crate) enum Service {
     /// Register an application and say who may open it.
     #[command(after_help = "Examples:
-  cordon service add --data /var/lib/cordon --id map --name Map --address https://map.example.org/ \\
-    --owner 'Control room' --level 1 --role officer
-  cordon service add --data /var/lib/cordon --id wiki --name Wiki --address https://wiki.example.org/ \\
-    --owner 'IT department' --level 2 --role officer --role reviewer --unit traffic \\
+  cordon service add --data /var/lib/cordon --id map --name Map \\
+    --address https://map.example.org/ --owner 'Control room' --level 1 --role officer
+  cordon service add --data /var/lib/cordon --id wiki --name Wiki \\
+    --address https://wiki.example.org/ --owner 'IT department' --level 2 --role officer \\
     --redirect https://wiki.example.org/oidc/callback --secret-out wiki.secret")]
     Add {
         #[command(flatten)]

@@ -18,8 +18,8 @@ use event_catalogue::context::Repeated;
 use event_catalogue::service::{ClientRefused, CodeReplayed};
 use event_catalogue::{Details as _, Recorded as _};
 use oidc::{
-    AuthorizationRequest, AuthorizeError, ClientProof, Endpoints, Grant, Parameters, Person,
-    Redeemed, TOKEN_LIFETIME, TokenError,
+    AuthorizationRequest, AuthorizeError, Cause, ClientProof, Ended, Endpoints, Grant, Parameters,
+    Person, Redeemed, TOKEN_LIFETIME, TokenError,
 };
 use portal::PageError;
 use portal_services::Services as _;
@@ -121,6 +121,7 @@ impl SiteServices {
     async fn redeem(
         &self,
         service: &Service,
+        client: &Client,
         form: &Parameters,
         now: i64,
     ) -> Result<Redeemed<Tag>, TokenError> {
@@ -157,13 +158,10 @@ impl SiteServices {
         }
         let redeemed = redemption.outcome?;
         let (uid, session) = (&redeemed.login.person.uid, &redeemed.login.person.session);
+        let registered = serde_json::to_string(client).unwrap_or_default();
+        let client = (service.id.as_str(), registered.as_str());
         let written = match is_open {
-            true => {
-                self.openid
-                    .logins
-                    .begin(&service.id, session, uid, now)
-                    .await
-            }
+            true => self.openid.logins.begin(client, session, uid, now).await,
             false => Ok(()),
         };
         // It may have ended while it was written: its logout came before, and the application must not begin.
@@ -171,9 +169,16 @@ impl SiteServices {
         if is_open && written.is_ok() {
             return Ok(redeemed);
         }
+        let ended = Ended {
+            client: service.id.clone(),
+            session: session.clone(),
+            uid: uid.clone(),
+            cause: Cause::Rights,
+        };
         self.openid
             .provider()
-            .end(&service.id, session, oidc::Cause::Rights);
+            .end(&service.id, session, Cause::Rights);
+        self.openid.ended(&[ended]).await;
         Err(match written {
             Ok(()) => TokenError::InvalidGrant("the access rules refuse by now"),
             Err(error) => {
@@ -279,11 +284,11 @@ impl OpenId for SiteServices {
         form: &Parameters,
     ) -> Result<Value, TokenError> {
         let now = OffsetDateTime::now_utc().unix_timestamp();
-        let (service, _) = self.proved(authorization, form, now).await?;
+        let (service, client) = self.proved(authorization, form, now).await?;
         if form.get("grant_type") != Some("authorization_code") {
             return Err(TokenError::UnsupportedGrantType);
         }
-        let redeemed = self.redeem(&service, form, now).await?;
+        let redeemed = self.redeem(&service, &client, form, now).await?;
         let login = &redeemed.login;
         let claims = oidc::id_token(
             &self.openid.issuer,

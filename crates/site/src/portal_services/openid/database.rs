@@ -20,6 +20,7 @@ CREATE TABLE logins (
     client  TEXT NOT NULL,
     session TEXT NOT NULL,
     uid     TEXT NOT NULL,
+    registered TEXT NOT NULL,          -- the client's record at the login, as JSON
     PRIMARY KEY (client, session)
 ) STRICT;
 CREATE TABLE logouts (
@@ -27,6 +28,7 @@ CREATE TABLE logouts (
     client  TEXT NOT NULL,
     session TEXT NOT NULL,
     uid     TEXT NOT NULL,
+    registered TEXT NOT NULL,
     cause   TEXT NOT NULL,
     since   INTEGER NOT NULL,          -- seconds since the epoch
     tries   INTEGER NOT NULL DEFAULT 0,
@@ -47,20 +49,23 @@ pub(crate) struct Waiting {
     pub(crate) client: String,
     pub(crate) session: String,
     pub(crate) uid: String,
+    /// The client's record at the login, for a service that was removed since.
+    pub(crate) registered: String,
     pub(crate) cause: String,
     pub(crate) since: i64,
     pub(crate) tries: i64,
 }
 
-type Row = (i64, String, String, String, String, i64, i64);
+type Row = (i64, String, String, String, String, String, i64, i64);
 
 impl From<Row> for Waiting {
-    fn from((id, client, session, uid, cause, since, tries): Row) -> Self {
+    fn from((id, client, session, uid, registered, cause, since, tries): Row) -> Self {
         Self {
             id,
             client,
             session,
             uid,
+            registered,
             cause,
             since,
             tries,
@@ -96,8 +101,8 @@ impl Logins {
         let left = "SELECT EXISTS (SELECT 1 FROM logins)";
         if sqlx::query_scalar(left).fetch_one(self.sql.read()).await? {
             let mut tx = self.sql.write().await?;
-            let ended = "INSERT INTO logouts (client, session, uid, cause, since, due)
-                SELECT client, session, uid, ?1, ?2, ?2 FROM logins";
+            let ended = "INSERT INTO logouts (client, session, uid, registered, cause, since, due)
+                SELECT client, session, uid, registered, ?1, ?2, ?2 FROM logins";
             let ended = sqlx::query(ended).bind(Cause::Restart.name()).bind(now);
             ended.execute(&mut *tx).await?;
             sqlx::query("DELETE FROM logins").execute(&mut *tx).await?;
@@ -107,39 +112,41 @@ impl Logins {
         Ok(())
     }
 
-    /// Writes a login down.
+    /// Writes a login down, with the client's record.
     pub(crate) async fn begin(
         &self,
-        client: &str,
+        (client, registered): (&str, &str),
         session: &str,
         uid: &str,
         now: i64,
     ) -> Result<(), StoreError> {
         self.recover(now).await?;
         let mut tx = self.sql.write().await?;
-        let begun = sqlx::query("INSERT OR REPLACE INTO logins VALUES (?, ?, ?)");
-        let begun = begun.bind(client).bind(session).bind(uid);
+        let begun = sqlx::query("INSERT OR REPLACE INTO logins VALUES (?, ?, ?, ?)");
+        let begun = begun.bind(client).bind(session).bind(uid).bind(registered);
         begun.execute(&mut *tx).await?;
         Ok(tx.commit().await?)
     }
 
-    /// Has logouts wait in the place of logins.
+    /// Has logouts wait in the place of logins. A login that was never written down gave no token: its application knows
+    /// nothing of it.
     pub(crate) async fn end(&self, ended: &[Ended], now: i64) -> Result<(), StoreError> {
         let mut tx = self.sql.write().await?;
         for one in ended {
-            sqlx::query("DELETE FROM logins WHERE client = ? AND session = ?")
-                .bind(&one.client)
-                .bind(&one.session)
-                .execute(&mut *tx)
-                .await?;
-            let waiting = "INSERT INTO logouts (client, session, uid, cause, since, due)
-                VALUES (?1, ?2, ?3, ?4, ?5, ?5)";
+            let waiting =
+                "INSERT INTO logouts (client, session, uid, registered, cause, since, due)
+                SELECT client, session, uid, registered, ?3, ?4, ?4 FROM logins
+                WHERE client = ?1 AND session = ?2";
             sqlx::query(waiting)
                 .bind(&one.client)
                 .bind(&one.session)
-                .bind(&one.uid)
                 .bind(one.cause.name())
                 .bind(now)
+                .execute(&mut *tx)
+                .await?;
+            sqlx::query("DELETE FROM logins WHERE client = ? AND session = ?")
+                .bind(&one.client)
+                .bind(&one.session)
                 .execute(&mut *tx)
                 .await?;
         }
@@ -148,7 +155,7 @@ impl Logins {
 
     /// Logouts whose next attempt is due, the oldest first.
     pub(crate) async fn due(&self, now: i64) -> Result<Vec<Waiting>, StoreError> {
-        let due = "SELECT id, client, session, uid, cause, since, tries FROM logouts
+        let due = "SELECT id, client, session, uid, registered, cause, since, tries FROM logouts
             WHERE due <= ? ORDER BY due, id LIMIT ?";
         let due = sqlx::query_as(due).bind(now).bind(BATCH);
         let rows: Vec<Row> = due.fetch_all(self.sql.read()).await?;
@@ -206,10 +213,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("logins.sqlite");
         let logins = Logins::open(&file, 1).await.unwrap();
-        logins.begin("wiki", "s1", "officer-2", 1).await.unwrap();
-        logins.begin("wiki", "s1", "officer-2", 1).await.unwrap();
-        logins.begin("wiki", "s2", "officer-2", 1).await.unwrap();
-        logins.end(&[ended("s2")], 2).await.unwrap();
+        for session in ["s1", "s1", "s2"] {
+            let client = ("wiki", "{}");
+            logins.begin(client, session, "officer-2", 1).await.unwrap();
+        }
+        logins
+            .end(&[ended("s2"), ended("unknown")], 2)
+            .await
+            .unwrap();
         logins.close().await;
         let again = Logins::open(&file, 5).await.unwrap();
         let due = again.due(5).await.unwrap();
@@ -227,6 +238,10 @@ mod tests {
         let logins = Logins::open(&folder.path().join("l.sqlite"), 1)
             .await
             .unwrap();
+        for session in ["s1", "s2"] {
+            let client = ("wiki", "{}");
+            logins.begin(client, session, "officer-2", 1).await.unwrap();
+        }
         logins.end(&[ended("s1"), ended("s2")], 10).await.unwrap();
         assert_eq!(logins.due(9).await.unwrap(), []);
         assert_eq!(logins.due(10).await.unwrap().len(), 2);

@@ -119,11 +119,13 @@ async fn to_client(services: &SiteServices, id: &str, waiting: Vec<Waiting>) {
             return;
         }
     };
-    let client = found.and_then(|one| one.service.client().cloned());
-    let client = client.filter(|client| client.logout.is_some());
+    let present = found.and_then(|one| one.service.client().cloned());
     for one in waiting {
         let now = OffsetDateTime::now_utc().unix_timestamp();
-        let Some(client) = &client else {
+        // A service that was removed has its logouts at the address of before.
+        let former = || serde_json::from_str::<Client>(&one.registered).ok();
+        let client = present.clone().or_else(former);
+        let Some(client) = &client.filter(|client| client.logout.is_some()) else {
             // The application has no address, and keeps its own session as long as it likes.
             done(
                 services,
