@@ -3,6 +3,7 @@
 import random
 import time
 
+from tests.audit_host import Host as AuditHost, checkpoint
 from tests.harness import CORDON, Camera, Process, Site, contains, cordon, cordon_json, equal, free_port, jpeg, request, wait_for
 
 KILLS = 10
@@ -77,6 +78,7 @@ def run(suite):
         contains(cordon("run", "centre", "portal", "--data", site.folder / "other", "--config", site.config, code=1).stderr, "names no host with a registry")
         contains(cordon("run", "registry", "directory", "--data", suite.folder / "plain", "--config", centre.config, code=1).stderr, "the registry of this site is on")
         contains(cordon("up", "--data", suite.folder / "plain", "--config", centre.config, code=1).stderr, "cordon run centre portal")
+        contains(cordon("up", "--data", suite.folder / "whole", "--config", site.config, code=1).stderr, "remove [hosts]")
 
     with suite.case("the centre's host waits for the registry's, and nothing listens before that"):
         centre.start(wait=False)
@@ -182,6 +184,24 @@ def run(suite):
         for number in range(KILLS):
             equal(plates.count(f"K {number}"), 1, f"violations with the plate K {number}")
         camera.stop()
+
+    with suite.case("an audit host mirrors the logs of both hosts"):
+        host = AuditHost(suite)
+        centre.stop()
+        site.stop()
+        sources = [("registry", site, own), ("centre", centre, centre.peer)]
+        host.configure([(name, (of.data / "audit" / "log.vkey").read_text().strip(), peer) for name, of, peer in sources])
+        host.start()
+        for _, of, _ in sources:
+            of.config.write_text(of.config.read_text() + f'[audit_host]\naddress = "127.0.0.1:{host.listen}"\npeer = "{host.peer}"\n')
+        site.start("run", "registry", "directory")
+        centre.start()
+        for name, of, _ in sources:
+            mirror = host.data / "sources" / name / "log"
+            wait_for(lambda: checkpoint(mirror) == checkpoint(of.data / "audit" / "log") is not None, lambda: host.ask("sources"), 30)
+            cordon("audit", "verify", mirror, "--key", of.data / "audit" / "log.vkey")
+        equal(host.alarms(), [], "alarms")
+        host.stop()
 
     with suite.case("both end in order, and both logs prove themselves"):
         centre.stop()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use service_kit::{Doors, Place, Process, Role, Status};
 use tokio_util::sync::CancellationToken;
 
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::gate::Gate;
 use crate::notices::Notices;
 use crate::parts::Site;
@@ -30,6 +30,13 @@ pub struct Running {
 impl Running {
     /// Binds every listener and starts serving.
     pub async fn start(site: &Site) -> Outcome<Self> {
+        if site.config.hosts.is_some() {
+            // Cameras would be sent to a centre that this process is not.
+            let error =
+                anyhow::anyhow!("the configuration has [hosts]: the centre is on another host");
+            let hint = "start `cordon run registry directory`, or remove [hosts]";
+            return Err(Failure::new(error, hint));
+        }
         let doors = Doors::new();
         let parts = site.centre_parts();
         let (audit, audit_pool) = (site.portal_audit.clone(), site.audit_pool.clone());
