@@ -340,7 +340,7 @@ pub(crate) enum Site {
     /// completed by the same command.
     #[command(after_help = "Examples:
   cordon id request --uid admin-1                             each person, on their own computer
-  cordon site found --data /var/lib/cordon --config /etc/cordon.toml --from founding.toml --out founded
+  cordon site found --data site --config site.toml --from founding.toml --out founded
   cordon site found --data site --config site.toml --out founded            asks for everything
 Each person continues with `cordon id install --uid admin-1 --certificate founded/admin-1.pem --root founded/root.pem`.")]
     Found {
