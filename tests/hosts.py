@@ -1,9 +1,13 @@
 """A site on two hosts: registry and directory on one, centre and portal on the other, and the way between them."""
 
+import concurrent.futures
+import json
 import random
 import time
+import urllib.parse
 
 from tests.audit_host import Host as AuditHost, checkpoint
+from tests.insiders import events
 from tests.harness import CORDON, Camera, Process, Site, contains, cordon, cordon_json, equal, free_port, jpeg, request, wait_for
 
 KILLS = 10
@@ -109,6 +113,9 @@ def run(suite):
         strange.kill()
         equal((suite.folder / "stranger" / "centre").exists(), False, "a centre of the stranger")
         contains(cordon("evidence", "rebuild-index", "--data", centre.data, code=1).stderr, "registry_host.address")
+        whole = suite.folder / "whole.toml"
+        whole.write_text(centre.config.read_text().split("[registry_host]")[0])
+        contains(cordon("up", "--data", centre.data, "--config", whole, code=1).stderr, "it has no registry")
         equal((centre.data / "registry.sqlite").exists(), False, "a registry on the centre's host")
 
     with suite.case("a person who is disabled is refused at the next request, and admitted once enabled"):
@@ -117,6 +124,21 @@ def run(suite):
         equal(page(people["officer-1"]), 403, "disabled")
         site.ask("directory", "enable", "--uid", "officer-1")
         equal(page(people["officer-1"]), 200, "enabled")
+
+    with suite.case("guesses of passwords at the portal are in the registry's log, and keep no camera out"):
+        guess = urllib.parse.urlencode({"uid": "reviewer-4", "password": "a wrong password"})
+        form = {"Content-Type": "application/x-www-form-urlencoded"}
+        with concurrent.futures.ThreadPoolExecutor(16) as guesses:
+            answers = [guesses.submit(request, centre.portal, "POST", "/login", site.root, None, guess, form) for _ in range(32)]
+            camera.drop("beside", jpeg(b"beside"), plate="BESIDE 1")
+            camera.drain(30)
+        equal([answer.result().status for answer in answers if answer.result().status < 400], [], "logins by guesses")
+        refused = events(site, "session.refuse")
+        equal({event["resource"] for event in refused}, {"hosts"}, "objects of the refusals in the registry's log")
+
+    with suite.case("a lost announcement of sealing keys is made again"):
+        (site.data / "recipients.json").unlink()
+        wait_for((site.data / "recipients.json").exists, centre.log.read_text, 30)
 
     with suite.case("a device that is revoked sends nothing more"):
         second = Camera(site, "camera-18").start()
@@ -153,6 +175,7 @@ def run(suite):
         trust.write_text(cordon("evidence", "trust", *arguments, "--json").stdout)
         cordon("evidence", "check", out, "--trust", trust)
         contains(cordon("pki", "list", *arguments, code=1).stderr, "the registry of this site is on")
+        contains(cordon("evidence", "trust", *site.arguments(), code=1).stderr, "the centre of this site is on another host")
         equal(cordon_json("evidence", "quarantine", "list", *arguments, *reviewer.signs())["blocks"], [], "quarantine")
 
     with suite.case("without the registry's host nobody is admitted, health says so, and it recovers by itself"):

@@ -28,6 +28,8 @@ pub enum PeerError {
     Connect { address: String, source: io::Error },
     #[error("{0} does not answer in time")]
     Slow(String),
+    #[error("{0} has too many questions of this kind under way")]
+    Busy(String),
     #[error("TLS")]
     Tls(#[from] rustls::Error),
     #[error("HTTP")]

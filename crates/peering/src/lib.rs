@@ -22,7 +22,7 @@ use rustls::{ClientConfig, ServerConfig, client, server, version};
 
 pub use connection::{Answer, Connection, PeerError};
 pub use identity::{PeerId, PeerIdError};
-pub use peer::Peer;
+pub use peer::{Kind, Peer};
 use verifier::Pinned;
 
 /// This host's key towards its peers; clones are the same key.

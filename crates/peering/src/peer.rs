@@ -10,18 +10,43 @@ use tokio::time::timeout;
 
 use crate::{Answer, Connection, PeerError, PeerId, PeerKey};
 
-/// Questions under way at once; more wait. Each has a connection of its own.
-const AT_ONCE: usize = 16;
 /// Time for one question, with the wait for a connection: a person waits for the page that needs the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The same for a long one.
+const LONG_PATIENCE: Duration = Duration::from_secs(60);
 
-/// A host that answers questions. Connections stay open between them.
+/// Kinds of questions. Each has places of its own, so that one kind cannot keep another waiting; a question has a connection of
+/// its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Answered at once. It may be asked twice.
+    Quick,
+    /// Costs the peer much, and strangers cause it. It is refused here when too many are under way, and asked once.
+    Costly,
+    /// May be large or take long. It is asked once.
+    Long,
+}
+
+/// Questions of one kind under way at once.
+const QUICK_AT_ONCE: usize = 16;
+const COSTLY_AT_ONCE: usize = 4;
+const LONG_AT_ONCE: usize = 4;
+const PASSED_AT_ONCE: usize = 8;
+
+struct Places {
+    quick: Semaphore,
+    costly: Semaphore,
+    long: Semaphore,
+    passed: Semaphore,
+}
+
+/// A host that answers questions. Connections stay open between quick ones.
 pub struct Peer {
     address: String,
     key: PeerKey,
     id: PeerId,
     idle: Mutex<Vec<Connection>>,
-    places: Semaphore,
+    places: Places,
 }
 
 impl Peer {
@@ -33,7 +58,12 @@ impl Peer {
             key,
             id,
             idle: Mutex::default(),
-            places: Semaphore::new(AT_ONCE),
+            places: Places {
+                quick: Semaphore::new(QUICK_AT_ONCE),
+                costly: Semaphore::new(COSTLY_AT_ONCE),
+                long: Semaphore::new(LONG_AT_ONCE),
+                passed: Semaphore::new(PASSED_AT_ONCE),
+            },
         }
     }
 
@@ -43,18 +73,23 @@ impl Peer {
         &self.address
     }
 
-    /// Posts a question in JSON that may be asked twice, and gives the answer, of at most `longest` bytes.
+    /// Posts a question in JSON, and gives the answer, of at most `longest` bytes.
     ///
     /// # Errors
-    /// [`PeerError`], after 5 seconds at the latest.
+    /// [`PeerError`], after 5 seconds at the latest, 60 for a long question.
     pub async fn ask(
         &self,
+        kind: Kind,
         path: &str,
         question: Vec<u8>,
         longest: usize,
     ) -> Result<Answer, PeerError> {
+        let patience = match kind {
+            Kind::Quick | Kind::Costly => PATIENCE,
+            Kind::Long => LONG_PATIENCE,
+        };
         let slow = |_| PeerError::Slow(self.address.clone());
-        timeout(PATIENCE, self.exchange(path, question, longest))
+        timeout(patience, self.exchange(kind, path, question, longest))
             .await
             .map_err(slow)?
     }
@@ -68,19 +103,35 @@ impl Peer {
         request: Request<Vec<u8>>,
         longest: usize,
     ) -> Result<Response<Bytes>, PeerError> {
-        let _place = self.places.acquire().await;
-        let connection = Connection::open(&self.address, &self.key, self.id);
-        connection.await?.pass_on(request, longest).await
+        let slow = |_| PeerError::Slow(self.address.clone());
+        let place = timeout(PATIENCE, self.places.passed.acquire()).await;
+        let _place = place.map_err(slow)?;
+        self.open().await?.pass_on(request, longest).await
+    }
+
+    async fn open(&self) -> Result<Connection, PeerError> {
+        Connection::open(&self.address, &self.key, self.id).await
     }
 
     async fn exchange(
         &self,
+        kind: Kind,
         path: &str,
         question: Vec<u8>,
         longest: usize,
     ) -> Result<Answer, PeerError> {
-        // The semaphore is never closed.
-        let _place = self.places.acquire().await;
+        // The semaphores are never closed.
+        let _place = match kind {
+            Kind::Quick => self.places.quick.acquire().await,
+            Kind::Long => self.places.long.acquire().await,
+            Kind::Costly => {
+                let place = self.places.costly.try_acquire();
+                Ok(place.map_err(|_| PeerError::Busy(self.address.clone()))?)
+            }
+        };
+        if kind != Kind::Quick {
+            return self.open().await?.post_json(path, question, longest).await;
+        }
         // A peer that has restarted has closed them all.
         while let Some(connection) = self.take() {
             let asked = self.on(connection, path, question.clone(), longest).await;
@@ -88,8 +139,7 @@ impl Peer {
                 return Ok(answer);
             }
         }
-        let connection = Connection::open(&self.address, &self.key, self.id).await?;
-        self.on(connection, path, question, longest).await
+        self.on(self.open().await?, path, question, longest).await
     }
 
     async fn on(

@@ -1,6 +1,7 @@
 //! Two hosts over loopback: who is accepted, and who is not.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use axum::Router;
 use axum::routing::post;
@@ -10,7 +11,7 @@ use pki::tls::PeerCertificates;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Connection, PeerId, PeerKey};
+use crate::{Connection, Kind, Peer, PeerError, PeerId, PeerKey};
 
 fn key() -> PeerKey {
     PeerKey::new(&PeerKey::generate().unwrap()).unwrap()
@@ -78,5 +79,44 @@ async fn answer_that_is_too_long_is_refused() {
     let long = vec![b'x'; 4096];
     let answer = connection.request(Method::POST, "/echo", long, 1024).await;
     answer.unwrap_err();
+    stop.cancel();
+}
+
+#[tokio::test]
+async fn costly_questions_are_refused_when_too_many_are_under_way_and_quick_ones_are_not() {
+    let (host, client) = (key(), key());
+    let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = socket.local_addr().unwrap();
+    let wait = || std::future::pending::<String>();
+    let router = Router::new()
+        .route("/costly", post(wait))
+        .route("/quick", post(|| async { "here" }));
+    let listener = Listener {
+        name: "test",
+        socket,
+        tls: Some(host.server(vec![client.id()]).unwrap()),
+        service: router.into(),
+        bounds: listener::BOUNDS,
+        deadlines: listener::DEVICES,
+        metrics: listener::Metrics::default(),
+        anew: None,
+    };
+    let stop = CancellationToken::new();
+    tokio::spawn(listener.serve(stop.clone()));
+    let peer = Arc::new(Peer::new(address.to_string(), client, host.id()));
+    let ask = |kind, path: &'static str| {
+        let peer = Arc::clone(&peer);
+        tokio::spawn(async move { peer.ask(kind, path, Vec::new(), 1024).await })
+    };
+    let under_way: Vec<_> = (0..20).map(|_| ask(Kind::Costly, "/costly")).collect();
+    // Those within the bound wait for their answer; the others are refused at once.
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    let ended = under_way.iter().filter(|one| one.is_finished()).count();
+    assert_eq!(ended, 16);
+    let quick = ask(Kind::Quick, "/quick").await.unwrap().unwrap();
+    assert_eq!(quick.body, "here");
+    let more = ask(Kind::Costly, "/costly").await.unwrap();
+    assert!(matches!(more, Err(PeerError::Busy(_))));
+    under_way.iter().for_each(tokio::task::JoinHandle::abort);
     stop.cancel();
 }

@@ -25,7 +25,7 @@ use zeroize::Zeroizing;
 use crate::administrator::{self, Caller, Challenge, Hello, Person, Signed};
 use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::giver::Giver;
-use crate::issuing::Announced;
+use crate::issuing::{Announced, Hosts};
 use crate::orders::Holder;
 use crate::owner::AsOwner;
 use crate::parts::Site;
@@ -289,6 +289,12 @@ impl Office {
 
 /// Carries a request of `who` out on an open site.
 pub async fn execute(site: &Site, request: Request, giver: &Giver) -> Outcome<Value> {
+    if site.config.hosts.is_some() && centre::is_about_evidence(&request) {
+        return Err(Failure::new(
+            anyhow::anyhow!("the centre of this site is on another host"),
+            "give this command there",
+        ));
+    }
     let request = match centre::execute(&site.centre_parts(), request, giver).await? {
         Carried::Out(value) => return Ok(value),
         Carried::Not(request) => *request,
@@ -507,14 +513,16 @@ async fn code(
 
 /// The certificates to seal to: those of the centre's host, where the site has one.
 fn recipients_pem(site: &Site, now: OffsetDateTime) -> Outcome<String> {
-    if site.config.hosts.is_none() {
+    let Some(hosts) = &site.config.hosts else {
         return site.credentials.recipients_pem(now);
-    }
-    Announced::new(&site.data).pem()?.ok_or_else(|| {
-        let error = anyhow::anyhow!("the centre's host has not said what cameras seal to");
-        Failure::new(
-            error,
-            "start `cordon run centre portal` there, and try again",
-        )
-    })
+    };
+    Announced::new(&site.data, Hosts(Arc::new(hosts.peers.clone())))
+        .pem(&site.registry)?
+        .ok_or_else(|| {
+            let error = anyhow::anyhow!("the centre's host has not said what cameras seal to");
+            Failure::new(
+                error,
+                "start `cordon run centre portal` there, and try again",
+            )
+        })
 }

@@ -69,9 +69,9 @@ impl Gate {
     }
 
     /// A gate for another door of the same site, with the same metrics.
-    pub fn for_ldap(&self) -> Self {
+    pub(crate) fn for_door(&self, door: &'static str) -> Self {
         Self {
-            door: "ldap",
+            door,
             refusals: self.refusals.clone(),
             ..Self::new(
                 self.admission.clone(),

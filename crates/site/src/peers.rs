@@ -1,6 +1,6 @@
 //! Questions to another host of the site, as JSON.
 
-use peering::Peer;
+use peering::{Kind, Peer};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -23,16 +23,17 @@ pub(crate) enum AskError {
     Question(#[source] serde_json::Error),
 }
 
-/// Asks `peer` a question that may be asked twice; the answer has at most `longest` bytes.
+/// Asks `peer` a question; the answer has at most `longest` bytes.
 pub(crate) async fn ask<Q: Serialize + Sync, A: DeserializeOwned>(
     peer: &Peer,
+    kind: Kind,
     path: &str,
     question: &Q,
     longest: usize,
 ) -> Result<A, AskError> {
     let question = serde_json::to_vec(question).map_err(AskError::Question)?;
     let address = || peer.address().to_owned();
-    let answer = peer.ask(path, question, longest).await;
+    let answer = peer.ask(kind, path, question, longest).await;
     let answer = answer.map_err(|source| AskError::Unreachable {
         address: address(),
         source,

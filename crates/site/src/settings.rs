@@ -89,7 +89,7 @@ pub(crate) fn check_without_file(data: &Path) -> Outcome {
     };
     let before = before.claimed();
     let defaults = flatten(&Config::default())?;
-    for name in DEMANDS.into_iter().chain([ELSEWHERE]) {
+    for name in DEMANDS {
         if let Some(demanded) = before.get(name)
             && Some(demanded) != defaults.get(name)
         {
@@ -103,6 +103,28 @@ pub(crate) fn check_without_file(data: &Path) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// Refuses to open the folder of a host without a registry as a whole site, which would make a new registry in it.
+///
+/// # Errors
+/// For such a folder, when `config` does not name the registry's host.
+pub(crate) fn check_elsewhere(data: &Path, config: &Config) -> Outcome {
+    let before = read(&path(data))?;
+    let elsewhere = before
+        .as_ref()
+        .and_then(|before| before.claimed().get(ELSEWHERE));
+    match elsewhere {
+        Some(host) if config.registry_host.is_none() => {
+            let what = anyhow::anyhow!(
+                "{} was opened last with {ELSEWHERE} = {host}: it has no registry",
+                data.display()
+            );
+            let hint = "name its configuration with --config, or another folder with --data";
+            Err(Failure::new(what, hint))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Records what differs from the settings of the last start, then keeps these.

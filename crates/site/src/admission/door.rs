@@ -13,33 +13,42 @@ use portal::{Epoch, Refused};
 use super::local::Local;
 use super::seam::Admission as _;
 use super::wire::{Answer, Chain, LONGEST_QUESTION, PATH, Question};
+use crate::gate::Gate;
 
 /// Answers peers. The listener has admitted their keys.
-pub(crate) fn router(local: Local) -> Router {
+pub(crate) fn router(local: Local, gate: Arc<Gate>) -> Router {
     Router::new()
         .route(PATH, post(answer))
         .layer(DefaultBodyLimit::max(LONGEST_QUESTION))
-        .with_state(Arc::new(local))
+        .with_state(Door { local, gate })
 }
 
-async fn answer(State(local): State<Arc<Local>>, Json(question): Json<Question>) -> Json<Answer> {
-    let answer = reply(&local, question).await;
+#[derive(Clone)]
+struct Door {
+    local: Local,
+    /// Records refusals in this host's log: another host may be an attacker's.
+    gate: Arc<Gate>,
+}
+
+async fn answer(State(door): State<Door>, Json(question): Json<Question>) -> Json<Answer> {
+    let answer = reply(&door, question).await;
     Json(answer.unwrap_or_else(Answer::from))
 }
 
-async fn reply(local: &Local, question: Question) -> Result<Answer, Refused> {
+async fn reply(door: &Door, question: Question) -> Result<Answer, Refused> {
+    let local = &door.local;
     Ok(match question {
-        Question::Person { chain, from } => Answer::Person(person(local, &chain, from).await?),
+        Question::Person { chain, from } => Answer::Person(person(door, &chain, from).await?),
         Question::Device { chain, from } => {
             let peer = chain.certificates().ok_or_else(malformed)?;
-            Answer::Device(local.device(&peer, from).await?)
+            Answer::Device(door.gate.device(&peer, from).await?.0)
         }
         Question::Password {
             uid,
             password,
             from,
         } => {
-            let (_, epoch) = local.password(&uid, &password, from).await?;
+            let (_, epoch) = door.gate.password(&uid, &password, from).await?;
             Answer::Login(local.record(&uid).await?, epoch.0)
         }
         Question::Session { uid, epoch } => {
@@ -52,15 +61,11 @@ async fn reply(local: &Local, question: Question) -> Result<Answer, Refused> {
     })
 }
 
-async fn person(
-    local: &Local,
-    chain: &Chain,
-    from: Option<IpAddr>,
-) -> Result<PersonRecord, Refused> {
+async fn person(door: &Door, chain: &Chain, from: Option<IpAddr>) -> Result<PersonRecord, Refused> {
     let peer = chain.certificates().ok_or_else(malformed)?;
-    let principal = local.person(&peer, from).await?;
+    let principal = door.gate.person(&peer, from).await?;
     // The person was admitted a moment ago; a refusal since then counts.
-    local.record(principal.uid()).await
+    door.local.record(principal.uid()).await
 }
 
 fn malformed() -> Refused {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use access::{PersonRecord, Principal};
 use error_report::Report;
-use peering::Peer;
+use peering::{Kind, Peer};
 use pki::path::{Purpose, TrustStore};
 use pki::tls::PeerCertificates;
 use portal::{Coming, Epoch, Refused};
@@ -25,7 +25,11 @@ pub(crate) struct Remote {
 
 impl Remote {
     async fn ask(&self, question: Question) -> Result<Answer, Refused> {
-        match ask(&self.peer, PATH, &question, LONGEST_ANSWER).await {
+        let kind = match question {
+            Question::Password { .. } => Kind::Costly,
+            _ => Kind::Quick,
+        };
+        match ask(&self.peer, kind, PATH, &question, LONGEST_ANSWER).await {
             Ok(Answer::Refused {
                 code,
                 message,

@@ -15,6 +15,7 @@ use zeroize::Zeroizing;
 use super::{Admission, Local, Remote, router};
 use crate::console::this_process;
 use crate::control::{Request, execute};
+use crate::gate::Gate;
 use crate::giver::Giver;
 use crate::parts::Site;
 
@@ -59,7 +60,9 @@ impl World {
         let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = socket.local_addr().unwrap().to_string();
         let tls = host.server(vec![client.id()]).unwrap();
-        let door = router(local.clone());
+        let (audit, audit_pool) = (site.portal_audit.clone(), site.audit_pool.clone());
+        let gate = Gate::new(Arc::new(local.clone()), audit, audit_pool);
+        let door = router(local.clone(), Arc::new(gate));
         let listener = Doors::new().secure("hosts", socket, tls, listener::DEVICES, door);
         let stop = CancellationToken::new();
         tokio::spawn(listener.serve(stop.clone()));

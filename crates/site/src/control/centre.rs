@@ -19,6 +19,14 @@ pub(super) enum Carried {
     Not(Box<Request>),
 }
 
+/// Tells whether an order is about evidence that a centre has. Journals of gateways and revocation lists are not.
+pub(super) const fn is_about_evidence(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Export { .. } | Request::Trust | Request::Quarantine(_)
+    )
+}
+
 /// Carries an order about evidence out.
 pub(super) async fn execute(
     parts: &CentreParts,

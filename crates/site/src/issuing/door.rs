@@ -15,13 +15,14 @@ use pkcs8::spki::SubjectPublicKeyInfoOwned;
 use pki::profile::CaKind;
 use pki::tls::PeerCertificates;
 use registry::{AuthorityId, AuthorityRecord, AuthorityState, Registry};
+use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
 use super::seam::{Issuing, Own, alt_names};
 use super::wire::{
     ANNOUNCE, Announcement, Base64, ISSUE, IssueAnswer, IssueQuestion, LONGEST_QUESTION, List,
     OCSP, OcspAnswer, OcspQuestion, OwnName, TRUST, ToldAuthority, TrustAnswer, TrustContent,
-    TrustQuestion,
+    TrustQuestion, tag_of,
 };
 use crate::config::Host;
 use crate::failure::{Failure, OrHint as _, Outcome};
@@ -37,37 +38,82 @@ impl Hosts {
     }
 }
 
-/// The certificates that cameras are to seal to, as the centre's host announced them last: `DIR/recipients.pem`.
+/// The certificates that cameras are to seal to, as the host with the centre announced them last: `DIR/recipients.json`.
 #[derive(Clone)]
-pub(crate) struct Announced(PathBuf);
+pub(crate) struct Announced {
+    path: PathBuf,
+    hosts: Hosts,
+}
+
+#[derive(PartialEq, Eq, Serialize, Deserialize)]
+struct Kept {
+    peer: PeerId,
+    recipients_pem: String,
+}
 
 impl Announced {
-    /// In this data folder.
-    pub(crate) fn new(data: &std::path::Path) -> Self {
-        Self(data.join("recipients.pem"))
+    /// In this data folder, by those of `hosts` that have a centre.
+    pub(crate) fn new(data: &std::path::Path, hosts: Hosts) -> Self {
+        let path = data.join("recipients.json");
+        Self { path, hosts }
     }
 
-    /// In PEM, newest first; none if nothing was announced.
-    pub(crate) fn pem(&self) -> Outcome<Option<String>> {
-        match std::fs::read_to_string(&self.0) {
-            Ok(pem) => Ok(Some(pem)),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error).or_hint(
-                format!("cannot read {}", self.0.display()),
-                "check the folder's rights",
-            ),
+    /// In PEM, newest first, if `registry` issued them and has not revoked them; none if nothing was announced by a host that
+    /// is still named.
+    pub(crate) fn pem(&self, registry: &Registry) -> Outcome<Option<String>> {
+        let Some(kept) = self.kept()? else {
+            return Ok(None);
+        };
+        check_recipients(registry, &kept.recipients_pem)?;
+        Ok(Some(kept.recipients_pem))
+    }
+
+    fn kept(&self) -> Outcome<Option<Kept>> {
+        let what = || format!("cannot read {}", self.path.display());
+        let bytes = match std::fs::read(&self.path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error).or_hint(what(), "check the folder's rights"),
+        };
+        let kept: Kept = serde_json::from_slice(&bytes).or_hint(
+            what(),
+            "remove it: the centre's host announces its certificates again",
+        )?;
+        let named = self.hosts.0.iter();
+        let mut named = named.filter(|host| host.peer == kept.peer && host.intake.is_some());
+        Ok(named.next().is_some().then_some(kept))
+    }
+
+    /// [`tag_of`] what is kept of this host.
+    fn tag(&self, peer: PeerId) -> String {
+        match self.kept() {
+            Ok(Some(kept)) if kept.peer == peer => tag_of(&kept.recipients_pem),
+            _ => String::new(),
         }
     }
 
-    fn keep(&self, pem: &str) -> Outcome {
-        if self.pem()?.as_deref() == Some(pem) {
-            return Ok(());
-        }
-        durable::write_atomic(&self.0, pem.as_bytes(), 0o644).or_hint(
-            format!("cannot write {}", self.0.display()),
-            "check the folder's rights and the room on its disk",
-        )
+    fn keep(&self, new: &Kept) -> Outcome {
+        let what = || format!("cannot write {}", self.path.display());
+        let bytes = serde_json::to_vec(new).or_hint(what(), "see the log")?;
+        durable::write_atomic(&self.path, &bytes, 0o644)
+            .or_hint(what(), "check the folder's rights and the room on its disk")
     }
+}
+
+/// Checks that cameras may seal to these.
+fn check_recipients(registry: &Registry, pem: &str) -> Outcome {
+    const HINT: &str = "see the log of the centre's host";
+    let chain = pki::cert::CertificateChain::from_pem(pem);
+    let certificates = chain.or_hint("the sealing certificates are damaged", HINT)?;
+    let now = OffsetDateTime::now_utc();
+    for der in certificates.ders() {
+        let purpose = pki::path::Purpose::Recipient;
+        let validated = registry
+            .trust()
+            .validate(std::slice::from_ref(der), purpose, now);
+        validated.or_hint("a sealing certificate is refused", HINT)?;
+    }
+    Ok(())
 }
 
 #[derive(Clone)]
@@ -92,8 +138,16 @@ pub(crate) fn router(registry: Registry, hosts: Hosts, announced: Announced) -> 
         })
 }
 
-async fn trust(State(door): State<Door>, Json(question): Json<TrustQuestion>) -> Response {
-    match trust_of(&door.registry, &question.known, OffsetDateTime::now_utc()) {
+async fn trust(
+    State(door): State<Door>,
+    Extension(caller): Extension<PeerCertificates>,
+    Json(question): Json<TrustQuestion>,
+) -> Response {
+    let host = door.hosts.of(&caller);
+    let recipients = host.map(|host| door.announced.tag(host.peer));
+    let recipients = recipients.unwrap_or_default();
+    let now = OffsetDateTime::now_utc();
+    match trust_of(&door.registry, &question.known, recipients, now) {
         Ok(answer) => Json(answer).into_response(),
         Err(failure) => {
             let error = failure.message();
@@ -106,22 +160,29 @@ async fn trust(State(door): State<Door>, Json(question): Json<TrustQuestion>) ->
     }
 }
 
-fn trust_of(registry: &Registry, known: &str, now: OffsetDateTime) -> Outcome<TrustAnswer> {
+fn trust_of(
+    registry: &Registry,
+    known: &str,
+    recipients: String,
+    now: OffsetDateTime,
+) -> Outcome<TrustAnswer> {
     let issuing: &dyn Issuing = registry;
     let records = registry.authority_records(now);
     let mut authorities = Vec::new();
     let mut tag = String::new();
-    for kind in CaKind::ALL {
-        for (id, certificate) in issuing.told_to_cameras(kind, now) {
-            let der = pki::cert::to_der(&certificate).or_hint("an authority", "check pki")?;
-            let is_replaced = is_replaced(&records, id);
-            tag.push_str(&format!("{id} {is_replaced};"));
-            authorities.push(ToldAuthority {
-                id: id.to_string(),
-                certificate: Base64(der),
-                is_replaced,
-            });
-        }
+    let told = CaKind::ALL.map(|kind| issuing.told_to_cameras(kind, now));
+    let is_told = |id: AuthorityId| told.iter().flatten().any(|(told, _)| *told == id);
+    for record in &records {
+        let der = pki::cert::to_der(&record.certificate);
+        let is_replaced = is_replaced(&records, record, is_told);
+        let is_told = is_told(record.id);
+        tag.push_str(&format!("{} {is_told} {is_replaced};", record.id));
+        authorities.push(ToldAuthority {
+            id: record.id.to_string(),
+            certificate: Base64(der.or_hint("an authority", "check pki")?),
+            is_told,
+            is_replaced,
+        });
     }
     let lists = issuing.lists(now);
     for (_, list) in &lists {
@@ -142,18 +203,24 @@ fn trust_of(registry: &Registry, known: &str, now: OffsetDateTime) -> Outcome<Tr
     Ok(TrustAnswer {
         tag,
         issues: issuing.issues(now),
+        recipients,
         content: content.transpose()?,
     })
 }
 
-/// Whether certificates by this authority, which cameras know, are to be replaced: it was revoked, and another one issues.
-fn is_replaced(records: &[AuthorityRecord], id: AuthorityId) -> bool {
-    let revoked = |record: &AuthorityRecord| record.id == id && record.is_revoked;
+/// Tells whether certificates by this authority are to be replaced: it was revoked or has ended for cameras, and another one
+/// issues.
+fn is_replaced(
+    records: &[AuthorityRecord],
+    one: &AuthorityRecord,
+    is_told: impl Fn(AuthorityId) -> bool,
+) -> bool {
+    let is_over = one.is_revoked || (one.state == AuthorityState::Retired && !is_told(one.id));
     let successor = |record: &AuthorityRecord| {
         let issues = record.state == AuthorityState::Issuing;
-        issues && record.id.kind() == id.kind() && !record.is_revoked
+        issues && record.id.kind() == one.id.kind() && !record.is_revoked
     };
-    records.iter().any(revoked) && records.iter().any(successor)
+    is_over && records.iter().any(successor)
 }
 
 async fn issue(
@@ -178,7 +245,7 @@ async fn issued(
     const HINT: &str = "see the log of the registry's host";
     let host = door.hosts.of(caller).ok_or_else(|| {
         let error = anyhow::anyhow!("the registry's host does not know this one");
-        Failure::new(error, "name its key under [[registry_for.hosts]] there")
+        Failure::new(error, "name its key under [[hosts.peers]] there")
     })?;
     let foreign = question
         .names
@@ -188,7 +255,7 @@ async fn issued(
         let error = anyhow::anyhow!("{name} is no name of the host {}", host.name);
         return Err(Failure::new(
             error,
-            "name it under [[registry_for.hosts]] on the registry's host",
+            "name it under [[hosts.peers]] on the registry's host",
         ));
     }
     let own = match question.own {
@@ -231,8 +298,9 @@ async fn announce(
     Extension(caller): Extension<PeerCertificates>,
     Json(announcement): Json<Announcement>,
 ) -> Response {
-    let host = door.hosts.of(&caller).map(|host| host.name.clone());
-    match host.map(|_| taken(&door, &announcement)) {
+    let host = door.hosts.of(&caller);
+    let centre = host.filter(|host| host.intake.is_some());
+    match centre.map(|host| taken(&door, host.peer, announcement)) {
         Some(Ok(())) => StatusCode::NO_CONTENT.into_response(),
         Some(Err(failure)) => {
             let error = failure.message();
@@ -243,18 +311,10 @@ async fn announce(
     }
 }
 
-fn taken(door: &Door, announcement: &Announcement) -> Outcome {
-    const HINT: &str = "see the log of the centre's host";
-    let chain = pki::cert::CertificateChain::from_pem(&announcement.recipients_pem);
-    let certificates = chain.or_hint("the sealing certificates are damaged", HINT)?;
-    let now = OffsetDateTime::now_utc();
-    for der in certificates.ders() {
-        let validated = door.registry.trust().validate(
-            std::slice::from_ref(der),
-            pki::path::Purpose::Recipient,
-            now,
-        );
-        validated.or_hint("a sealing certificate is refused", HINT)?;
-    }
-    door.announced.keep(&announcement.recipients_pem)
+fn taken(door: &Door, peer: PeerId, announcement: Announcement) -> Outcome {
+    check_recipients(&door.registry, &announcement.recipients_pem)?;
+    door.announced.keep(&Kept {
+        peer,
+        recipients_pem: announcement.recipients_pem,
+    })
 }

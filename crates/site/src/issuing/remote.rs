@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use error_report::Report;
-use peering::Peer;
+use peering::{Kind, Peer};
 use pkcs8::der::Encode as _;
 use pkcs8::spki::SubjectPublicKeyInfoOwned;
 use pki::cert::{Certificate, CertificateChain};
@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::seam::{Issuing, Own};
 use super::wire::{
     ANNOUNCE, Announcement, Base64, ISSUE, IssueAnswer, IssueQuestion, LONGEST_ANSWER, OCSP,
-    OcspAnswer, OcspQuestion, OwnName, TRUST, TrustAnswer, TrustContent, TrustQuestion,
+    OcspAnswer, OcspQuestion, OwnName, TRUST, TrustAnswer, TrustContent, TrustQuestion, tag_of,
 };
 use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::peers::ask;
@@ -37,13 +37,16 @@ struct Known {
     tag: String,
     issues: bool,
     authorities: Vec<Authority>,
-    lists: Vec<(Option<AuthorityId>, PublishedList)>,
+    lists: Lists,
+    /// Tag of the sealing certificates that the peer keeps.
+    recipients: String,
     heard: Instant,
 }
 
 struct Authority {
     id: AuthorityId,
     certificate: Certificate,
+    is_told: bool,
     is_replaced: bool,
 }
 
@@ -85,12 +88,13 @@ impl Remote {
         let content = answer.content.ok_or_else(|| incomplete("no authorities"))?;
         let root = pki::cert::from_der(&content.root.0).or_hint("the root", HINT)?;
         let trust = TrustStore::new(std::slice::from_ref(&root), &[]).or_hint("the root", HINT)?;
-        let (authorities, lists) = taken(&trust, &content)?;
+        let (authorities, lists) = taken(&trust, &content, &[])?;
         let known = Known {
             tag: answer.tag,
             issues: answer.issues,
             authorities,
             lists,
+            recipients: answer.recipients,
             heard: Instant::now(),
         };
         Ok(Self(Arc::new(State {
@@ -132,21 +136,35 @@ impl Remote {
             {
                 return Err(incomplete("another root"));
             }
-            Some(content) => Some(taken(&self.0.trust, content)?),
+            Some(content) => {
+                let lists = self.read(|known| known.lists.clone());
+                Some(taken(&self.0.trust, content, &lists)?)
+            }
             None => None,
         };
         let mut known = self.0.known.write().unwrap_or_else(PoisonError::into_inner);
         (known.issues, known.heard) = (answer.issues, Instant::now());
+        known.recipients = answer.recipients;
         if let Some((authorities, lists)) = content {
             (known.tag, known.authorities, known.lists) = (answer.tag, authorities, lists);
         }
         Ok(())
     }
 
-    /// Tells the registry's host which certificates cameras are to seal to.
+    /// Tells the registry's host which certificates cameras are to seal to, unless it knows.
     pub(crate) async fn announce(&self, recipients_pem: String) -> Outcome {
+        if self.read(|known| known.recipients == tag_of(&recipients_pem)) {
+            return Ok(());
+        }
         let announcement = Announcement { recipients_pem };
-        let told = ask(&self.0.peer, ANNOUNCE, &announcement, LONGEST_ANSWER).await;
+        let told = ask(
+            &self.0.peer,
+            Kind::Quick,
+            ANNOUNCE,
+            &announcement,
+            LONGEST_ANSWER,
+        )
+        .await;
         told.or_hint(
             "the registry's host does not take the sealing certificates",
             HINT,
@@ -173,14 +191,26 @@ impl Remote {
 
 async fn question(peer: &Peer, known: &str) -> Outcome<TrustAnswer> {
     let known = known.to_owned();
-    let answer = ask(peer, TRUST, &TrustQuestion { known }, LONGEST_ANSWER).await;
+    let answer = ask(
+        peer,
+        Kind::Long,
+        TRUST,
+        &TrustQuestion { known },
+        LONGEST_ANSWER,
+    )
+    .await;
     answer.or_hint("the registry's host does not say whom to trust", HINT)
 }
 
-type Taken = (Vec<Authority>, Vec<(Option<AuthorityId>, PublishedList)>);
+type Lists = Vec<(Option<AuthorityId>, PublishedList)>;
+type Taken = (Vec<Authority>, Lists);
 
 /// Reads authorities and lists, and has `trust` know them.
-fn taken(trust: &TrustStore, content: &TrustContent) -> Outcome<Taken> {
+fn taken(
+    trust: &TrustStore,
+    content: &TrustContent,
+    known: &[(Option<AuthorityId>, PublishedList)],
+) -> Outcome<Taken> {
     let id = |text: &str| {
         text.parse::<AuthorityId>()
             .or_hint(format!("the authority {text}"), HINT)
@@ -190,6 +220,7 @@ fn taken(trust: &TrustStore, content: &TrustContent) -> Outcome<Taken> {
         authorities.push(Authority {
             id: id(&told.id)?,
             certificate: pki::cert::from_der(&told.certificate.0).or_hint("an authority", HINT)?,
+            is_told: told.is_told,
             is_replaced: told.is_replaced,
         });
     }
@@ -204,12 +235,21 @@ fn taken(trust: &TrustStore, content: &TrustContent) -> Outcome<Taken> {
     let mut lists = Vec::new();
     for list in &content.lists {
         let of = list.of.as_deref().map(id).transpose()?;
+        let new = PublishedList::new(list.der.0.clone().into());
+        let is_known = known.iter().any(|(_, known)| known.tag == new.tag);
         // Holds are asked for at each request, and end there at once.
-        if let Err(error) = trust.accept_own_crl(&list.der.0, now) {
-            let of = list.of.as_deref().unwrap_or("root");
-            tracing::warn!(error = %Report(&error), of, "a revocation list is not used");
+        let accepted = is_known
+            || match trust.accept_own_crl(&list.der.0, now) {
+                Ok(_) => true,
+                Err(error) => {
+                    let of = list.of.as_deref().unwrap_or("root");
+                    tracing::warn!(error = %Report(&error), of, "a revocation list is not used");
+                    false
+                }
+            };
+        if accepted {
+            lists.push((of, new));
         }
-        lists.push((of, PublishedList::new(list.der.0.clone().into())));
     }
     Ok((authorities, lists))
 }
@@ -231,7 +271,7 @@ impl Issuing for Remote {
     ) -> Vec<(AuthorityId, Certificate)> {
         self.read(|known| {
             let all = known.authorities.iter();
-            let of_kind = all.filter(|one| one.id.kind() == kind);
+            let of_kind = all.filter(|one| one.id.kind() == kind && one.is_told);
             of_kind
                 .map(|one| (one.id, one.certificate.clone()))
                 .collect()
@@ -250,7 +290,7 @@ impl Issuing for Remote {
         Box::pin(async move {
             let certificate = Base64(pki::cert::to_der(certificate).ok()?);
             let question = OcspQuestion { certificate };
-            let answer = ask(&self.0.peer, OCSP, &question, LONGEST_ANSWER).await;
+            let answer = ask(&self.0.peer, Kind::Quick, OCSP, &question, LONGEST_ANSWER).await;
             match answer {
                 Ok(OcspAnswer { response }) => response.map(|der| der.0.into()),
                 Err(error) => {
@@ -304,7 +344,7 @@ impl Issuing for Remote {
                 spki: Base64(spki),
                 names: names.to_vec(),
             };
-            let answer = ask(&self.0.peer, ISSUE, &question, LONGEST_ANSWER).await;
+            let answer = ask(&self.0.peer, Kind::Long, ISSUE, &question, LONGEST_ANSWER).await;
             match answer.or_hint("no certificate", HINT)? {
                 IssueAnswer::Chain(ders) => {
                     let ders = ders.into_iter().map(|der| der.0);

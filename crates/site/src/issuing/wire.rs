@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use evidence::digest::Sha256Digest;
 use serde::{Deserialize, Serialize};
 
 pub(super) const TRUST: &str = "/site/v1/trust";
@@ -27,6 +28,8 @@ pub(super) struct TrustAnswer {
     pub(super) tag: String,
     /// Whether the services' authority issues now.
     pub(super) issues: bool,
+    /// [`tag_of`] the sealing certificates of the asker that are kept; empty without.
+    pub(super) recipients: String,
     /// None if the tag is the known one.
     pub(super) content: Option<TrustContent>,
 }
@@ -38,11 +41,18 @@ pub(super) struct TrustContent {
     pub(super) lists: Vec<List>,
 }
 
-/// An authority that cameras know.
+/// Tells two texts apart: the SHA-256 in hexadecimal digits.
+pub(super) fn tag_of(text: &str) -> String {
+    Sha256Digest::of(text.as_bytes()).to_string()
+}
+
+/// An authority of the site.
 #[derive(Serialize, Deserialize)]
 pub(super) struct ToldAuthority {
     pub(super) id: String,
     pub(super) certificate: Base64,
+    /// Whether cameras know it.
+    pub(super) is_told: bool,
     /// Whether certificates by it are to be replaced.
     pub(super) is_replaced: bool,
 }

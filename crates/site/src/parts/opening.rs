@@ -217,6 +217,7 @@ impl Ground {
         if args.config.is_none() {
             crate::settings::check_without_file(&data)?;
         }
+        crate::settings::check_elsewhere(&data, &config)?;
         crate::at_rest::demand(&config, &data)?;
         let secret = commandline::passphrase(&data, args.passphrase_file.as_deref())?;
         let secret = Passphrase::new(secret);

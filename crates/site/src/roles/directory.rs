@@ -34,7 +34,7 @@ impl DirectoryRole {
     pub(crate) fn new(site: &Site, doors: &Doors, gate: &Gate) -> Outcome<Self> {
         let ldap = match site.config.listen.ldap {
             Some(address) => {
-                let services = LdapServices::new(site, gate.for_ldap())
+                let services = LdapServices::new(site, gate.for_door("ldap"))
                     .or_hint("directory.base_dn", "set a distinguished name")?;
                 Some((Arc::new(Place::new("listen.ldap", address)), services))
             }

@@ -1,7 +1,7 @@
 //! The way to the registry's host, for a host without a registry: authorities and lists, and certificates for its own services.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use service_kit::{Health, Opened, Role, Task, every};
@@ -16,6 +16,8 @@ use crate::parts::centre_host::now_of;
 
 /// Interval between looks at what is due.
 const TICK: Duration = Duration::from_secs(2);
+/// Pause after a renewal that failed.
+const PAUSE: Duration = Duration::from_secs(60);
 
 pub(crate) struct RegistryHostRole {
     pub(crate) issuing: Remote,
@@ -32,14 +34,20 @@ impl Role for RegistryHostRole {
         let follow = self.issuing.clone().follow(stop.clone());
         let (issuing, credentials) = (self.issuing.clone(), Arc::clone(&self.credentials));
         let (clock, stop) = (self.clock.clone(), stop.clone());
-        let announced = Mutex::new(String::new());
+        let paused = Mutex::new(None::<Instant>);
         let keep = async move {
             let (issuing, credentials, clock) = (&issuing, &*credentials, &clock);
             every(TICK, stop, || async {
                 // Nothing is issued by a clock that went back.
                 if let Some(now) = now_of(clock) {
-                    renew(credentials, now).await;
-                    announce(issuing, credentials, &announced, now).await;
+                    let until = *paused.lock().unwrap_or_else(PoisonError::into_inner);
+                    if until.is_none_or(|until| until <= Instant::now()) {
+                        // A certificate may have been issued whose answer was lost.
+                        let failed = !renew(credentials, now).await;
+                        let until = failed.then(|| Instant::now() + PAUSE);
+                        *paused.lock().unwrap_or_else(PoisonError::into_inner) = until;
+                    }
+                    announce(issuing, credentials, now).await;
                 }
             })
             .await
@@ -57,7 +65,8 @@ impl Role for RegistryHostRole {
     }
 }
 
-async fn renew(credentials: &Credentials, now: OffsetDateTime) {
+/// Renews what is due; false if anything failed.
+async fn renew(credentials: &Credentials, now: OffsetDateTime) -> bool {
     let renewed = credentials.renew(None, now).await;
     credentials.staple(now).await;
     match renewed {
@@ -72,33 +81,19 @@ async fn renew(credentials: &Credentials, now: OffsetDateTime) {
             {
                 credentials.announce_renewal();
             }
+            true
         }
         Err(failure) => {
             let error = failure.message();
             tracing::error!(error, "certificates are not renewed, trying again");
+            false
         }
     }
 }
 
-/// Has the registry's host give out the sealing certificates with each code; once for each change.
-async fn announce(
-    issuing: &Remote,
-    credentials: &Credentials,
-    announced: &Mutex<String>,
-    now: OffsetDateTime,
-) {
-    let told = async {
-        let pem = credentials.recipients_pem(now)?;
-        let known = announced
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
-        if known != pem {
-            issuing.announce(pem.clone()).await?;
-            *announced.lock().unwrap_or_else(PoisonError::into_inner) = pem;
-        }
-        Outcome::Ok(())
-    };
+/// Has the registry's host give out the sealing certificates with each code, unless it knows them.
+async fn announce(issuing: &Remote, credentials: &Credentials, now: OffsetDateTime) {
+    let told = async { issuing.announce(credentials.recipients_pem(now)?).await };
     if let Err(failure) = told.await {
         let error = failure.message();
         tracing::warn!(
