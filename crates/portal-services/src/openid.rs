@@ -13,7 +13,9 @@ use oidc::{
     AuthorizationRequest, AuthorizeError, ErrorResponse, LoginKind, Need, ParameterError,
     Parameters, TokenError,
 };
-use portal::{App, Fields, Login, NoViewer, PageError, Texts, Viewer, continue_to, unreadable};
+use portal::{
+    App, Fields, Login, NoViewer, PageError, Proof, Texts, Viewer, continue_to, unreadable,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -28,6 +30,8 @@ pub const LOGOUT: &str = "/openid/logout";
 #[derive(Clone, Debug)]
 pub struct PortalLogin {
     pub principal: Principal,
+    /// What admits the person again.
+    pub proof: Proof,
     pub kind: LoginKind,
     /// Time of the proof, in seconds since the Unix epoch.
     pub since: i64,
@@ -96,6 +100,7 @@ struct LogoutView {
 fn portal_login(viewer: &Viewer) -> PortalLogin {
     PortalLogin {
         principal: viewer.principal().clone(),
+        proof: viewer.proof().clone(),
         kind: match viewer.login() {
             Login::Certificate => LoginKind::Certificate,
             Login::Password => LoginKind::Password,

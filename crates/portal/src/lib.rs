@@ -36,4 +36,4 @@ pub use language::{Argument, Languages, Text, TextError, TextFile, Texts};
 pub use login::{continue_to, login_address};
 pub use session::{NoRandomness, SessionLimits, Sessions};
 pub use shell::{App, Application, Link, Linked, Outline, Shell, Tile};
-pub use viewer::{Login, NoViewer, Viewer};
+pub use viewer::{Login, NoViewer, Proof, Viewer};

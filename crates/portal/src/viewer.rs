@@ -18,7 +18,7 @@ use subtle::ConstantTimeEq as _;
 use crate::error::{Failed, refused_page};
 use crate::format;
 use crate::frame::{Frame, MenuEntry, Person, page};
-use crate::identity::{PageError, Refused};
+use crate::identity::{Epoch, PageError, Refused};
 use crate::language::Texts;
 use crate::session::COOKIE;
 use crate::shell::{App, Shell};
@@ -35,13 +35,20 @@ pub enum Login {
     Password,
 }
 
+/// What a person showed, for a caller that admits them again.
+#[derive(Clone, Debug)]
+pub enum Proof {
+    Certificate(PeerCertificates),
+    /// A password session of this epoch.
+    Password(Epoch),
+}
+
 /// The person a page is made for. A handler that takes one cannot be reached without it.
 #[derive(Clone)]
 pub struct Viewer {
     pub(crate) principal: Principal,
     pub(crate) login: Login,
-    /// The certificate shown, in DER; empty for a password login.
-    certificate: Vec<u8>,
+    proof: Proof,
     session: String,
     since: SystemTime,
     /// Token that forms on the page must carry.
@@ -68,7 +75,15 @@ impl Viewer {
 
     /// The certificate shown, in DER; empty for a password login.
     pub fn certificate(&self) -> &[u8] {
-        &self.certificate
+        match &self.proof {
+            Proof::Certificate(peer) => peer.0.first().map_or(&[], |leaf| leaf),
+            Proof::Password(_) => &[],
+        }
+    }
+
+    /// What the person showed.
+    pub fn proof(&self) -> &Proof {
+        &self.proof
     }
 
     /// Name of the person's session for applications; it opens nothing. A certificate has one session as long as the
@@ -179,7 +194,7 @@ impl Viewer {
         let refused = |refused| NoViewer::Refused(texts.clone(), refused);
         // A certificate wins over a cookie: a refused one must not be hidden by an old session.
         let from = address(&parts.extensions);
-        let (principal, login, certificate, token, session, since);
+        let (principal, login, proof, token, session, since);
         if let Some(peer) = parts.extensions.get::<PeerCertificates>() {
             let found = shell.identity().by_certificate(peer, from).await;
             principal = found.map_err(refused)?;
@@ -189,15 +204,16 @@ impl Viewer {
             token = shell.sessions().form_token(&fingerprint);
             session = shell.sessions().of_certificate(&fingerprint);
             since = proved(&parts.extensions, SystemTime::now());
-            certificate = leaf.map(|c| c.to_vec()).unwrap_or_default();
+            proof = Proof::Certificate(peer.clone());
             login = Login::Certificate;
         } else {
             let cookie = cookie(&parts.headers).ok_or(NoViewer::Anonymous)?;
-            principal = of_session(shell, &cookie, from).await?.map_err(refused)?;
+            let (found, epoch) = of_session(shell, &cookie, from).await?;
+            principal = found.map_err(refused)?;
             token = shell.sessions().form_token(&cookie);
             let named = shell.sessions().named(&cookie);
             (session, since) = named.ok_or(NoViewer::Anonymous)?;
-            certificate = Vec::new();
+            proof = Proof::Password(epoch);
             login = Login::Password;
         }
         let address = match parts.method == Method::GET {
@@ -207,7 +223,7 @@ impl Viewer {
         Ok(Self {
             principal,
             login,
-            certificate,
+            proof,
             session,
             since,
             token,
@@ -228,19 +244,19 @@ fn proved(extensions: &http::Extensions, now: SystemTime) -> SystemTime {
     }
 }
 
-/// The holder of a password session.
+/// The holder of a password session, and its epoch.
 async fn of_session(
     shell: &Shell,
     cookie: &str,
     from: Option<IpAddr>,
-) -> Result<Result<Principal, Refused>, NoViewer> {
+) -> Result<(Result<Principal, Refused>, Epoch), NoViewer> {
     let session = shell.sessions().find(cookie, Instant::now());
     let (uid, epoch) = session.ok_or(NoViewer::Anonymous)?;
     let found = shell.identity().by_session(&uid, epoch, from).await;
     if found.as_ref().is_err_and(|refused| !refused.temporary) {
         shell.sessions().end(cookie);
     }
-    Ok(found)
+    Ok((found, epoch))
 }
 
 /// Why there is no viewer.

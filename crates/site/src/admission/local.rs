@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use access::{PersonRecord, Principal};
+use access::{PersonRecord, Principal, PrincipalError};
 use centre::disk_full;
 use directory::{Directory, Entry};
 use error_report::Report;
@@ -165,7 +165,16 @@ impl Admission for Local {
     }
 
     fn epoch<'a>(&'a self, uid: &'a str) -> Coming<'a, Result<Epoch, Refused>> {
-        Box::pin(async move { Ok(self.standing(uid).await?.0) })
+        Box::pin(async move {
+            let (epoch, entry) = self.standing(uid).await?;
+            match entry.person.active {
+                true => Ok(epoch),
+                false => {
+                    let disabled = PrincipalError::Disabled(uid.to_owned());
+                    Err(refusal(disabled.code(), &disabled))
+                }
+            }
+        })
     }
 
     fn record<'a>(&'a self, uid: &'a str) -> Coming<'a, Result<PersonRecord, Refused>> {

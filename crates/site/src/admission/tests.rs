@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use commandline::SiteArgs;
+use oidc::LoginKind;
 use peering::{Peer, PeerKey};
 use pki::cert::CertificateChain;
 use pki::tls::PeerCertificates;
-use portal::{Epoch, Refused};
+use portal::{Epoch, Proof, Refused};
+use portal_services::openid::PortalLogin;
 use service_kit::Doors;
+use time::OffsetDateTime;
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use zeroize::Zeroizing;
@@ -18,6 +21,7 @@ use crate::control::{Request, execute};
 use crate::gate::Gate;
 use crate::giver::Giver;
 use crate::parts::Site;
+use crate::portal_services::openid::admit_again;
 
 const PASSWORD: &str = "a long password of the test";
 
@@ -198,6 +202,50 @@ async fn both_forms_refuse_the_same_people_for_the_same_reason() {
             admission.password("anna", PASSWORD, None).await.is_err(),
             "{form}"
         );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn login_to_application_has_rights_of_its_epoch() {
+    let world = World::new().await;
+    let (audit, pool) = (
+        world.site.portal_audit.clone(),
+        world.site.audit_pool.clone(),
+    );
+    let gate = Gate::new(Arc::new(world.local.clone()), audit, pool);
+    let (by_password, began) = world.local.password("anna", PASSWORD, None).await.unwrap();
+    let login = |principal, proof, kind| PortalLogin {
+        principal,
+        proof,
+        kind,
+        since: 0,
+        session: "s1".to_owned(),
+    };
+    let principal = world.local.person(&world.peer, None).await.unwrap();
+    let proof = Proof::Certificate(world.peer.clone());
+    let by_certificate = login(principal, proof, LoginKind::Certificate);
+    let by_password = login(by_password, Proof::Password(began), LoginKind::Password);
+    let again = admit_again(&gate, &by_password).await.unwrap();
+    assert_eq!(again, (by_password.principal.clone(), began));
+    // A right is taken away after the portal admitted the person, and before the application does.
+    world.import(1).await;
+    let (principal, epoch) = admit_again(&gate, &by_certificate).await.unwrap();
+    assert_eq!(principal.clearance().level(), 1);
+    assert_eq!(Ok(epoch), world.local.epoch("anna").await);
+    let ended = code(admit_again(&gate, &by_password).await);
+    assert_eq!(ended, refused("session-ended"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn disabled_person_has_no_epoch() {
+    let world = World::new().await;
+    let by = world.giver.actor.clone();
+    let directory = &world.site.directory;
+    let now = OffsetDateTime::now_utc();
+    directory.set_active("anna", false, by, now).await.unwrap();
+    for (form, admission) in world.both() {
+        let epoch = code(admission.epoch("anna").await);
+        assert_eq!(epoch, refused("account-disabled"), "{form}");
     }
 }
 

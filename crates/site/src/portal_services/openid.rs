@@ -11,6 +11,7 @@ mod watch;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
+use access::Principal;
 use audit::{Actor, Event};
 use directory::Person as Entry;
 use error_report::Report;
@@ -21,7 +22,7 @@ use oidc::{
     AuthorizationRequest, AuthorizeError, Cause, ClientProof, Ended, Endpoints, Grant, Parameters,
     Person, Redeemed, TOKEN_LIFETIME, TokenError,
 };
-use portal::PageError;
+use portal::{Epoch, PageError, Proof, Refused};
 use portal_services::Services as _;
 use portal_services::openid::{
     AUTHORIZE, KEYS, LOGOUT, NoCode, OpenId, PortalLogin, TOKEN, USERINFO,
@@ -248,12 +249,13 @@ impl OpenId for SiteServices {
 
     async fn authorize(
         &self,
-        login: PortalLogin,
+        mut login: PortalLogin,
         request: AuthorizationRequest,
     ) -> Result<String, NoCode> {
+        let refused = |refused: Refused| NoCode::Page(PageError::Failed(refused.message));
+        let epoch;
+        (login.principal, epoch) = admit_again(&self.gate, &login).await.map_err(refused)?;
         let who = &login.principal;
-        let epoch = self.gate.epoch(who.uid()).await;
-        let epoch = epoch.map_err(|refused| NoCode::Page(PageError::Failed(refused.message)))?;
         let service = self
             .open(who, &request.client)
             .await
@@ -326,6 +328,21 @@ impl OpenId for SiteServices {
         self.openid.ended(&ended).await;
         Ok(ended.len())
     }
+}
+
+/// Admits the person again after the epoch of their rights was read: rights that were taken away before are not in the
+/// principal, and rights that are taken away later change the epoch.
+pub(crate) async fn admit_again(
+    gate: &Gate,
+    login: &PortalLogin,
+) -> Result<(Principal, Epoch), Refused> {
+    let (uid, from) = (login.principal.uid(), login.principal.address());
+    let epoch = gate.epoch(uid).await?;
+    let principal = match &login.proof {
+        Proof::Certificate(peer) => gate.person(peer, from).await?,
+        Proof::Password(began) => gate.session(uid, *began, from).await?,
+    };
+    Ok((principal, epoch))
 }
 
 /// The registry of services with its provider, for pages and tasks.

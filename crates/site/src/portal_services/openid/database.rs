@@ -37,8 +37,9 @@ CREATE TABLE logouts (
 CREATE INDEX logouts_due ON logouts (due);
 ";
 
-/// Logouts that are read at a time.
-const BATCH: i64 = 500;
+/// Logouts of one client that are read at a time. Each client has its own batch, so that one that does not answer leaves the
+/// others theirs.
+const BATCH_OF_CLIENT: i64 = 50;
 /// Longest pause between two attempts, in seconds.
 const MAX_PAUSE: i64 = 300;
 
@@ -144,29 +145,50 @@ impl Logins {
                 .bind(now)
                 .execute(&mut *tx)
                 .await?;
-            sqlx::query("DELETE FROM logins WHERE client = ? AND session = ?")
-                .bind(&one.client)
-                .bind(&one.session)
-                .execute(&mut *tx)
-                .await?;
+            // One logout of a session waits. The insertion comes first, so that the new id is greater than one under way.
+            let earlier = "DELETE FROM logouts WHERE client = ?1 AND session = ?2 AND id <
+                (SELECT max(id) FROM logouts WHERE client = ?1 AND session = ?2)";
+            for removed in [
+                earlier,
+                "DELETE FROM logins WHERE client = ?1 AND session = ?2",
+            ] {
+                sqlx::query(removed)
+                    .bind(&one.client)
+                    .bind(&one.session)
+                    .execute(&mut *tx)
+                    .await?;
+            }
         }
         Ok(tx.commit().await?)
     }
 
-    /// Logouts whose next attempt is due, the oldest first.
-    pub(crate) async fn due(&self, now: i64) -> Result<Vec<Waiting>, StoreError> {
+    /// Clients with a logout whose next attempt is due.
+    pub(crate) async fn due_clients(&self, now: i64) -> Result<Vec<String>, StoreError> {
+        let due = "SELECT DISTINCT client FROM logouts WHERE due <= ? ORDER BY client";
+        let due = sqlx::query_scalar(due).bind(now);
+        Ok(due.fetch_all(self.sql.read()).await?)
+    }
+
+    /// Logouts of a client whose next attempt is due, the oldest first: the latest of each session.
+    pub(crate) async fn due(&self, client: &str, now: i64) -> Result<Vec<Waiting>, StoreError> {
         let due = "SELECT id, client, session, uid, registered, cause, since, tries FROM logouts
-            WHERE due <= ? ORDER BY due, id LIMIT ?";
-        let due = sqlx::query_as(due).bind(now).bind(BATCH);
-        let rows: Vec<Row> = due.fetch_all(self.sql.read()).await?;
+            WHERE id IN (SELECT max(id) FROM logouts WHERE client = ?1 AND due <= ?2 GROUP BY session)
+            ORDER BY due, id LIMIT ?3";
+        let due = sqlx::query_as(due).bind(client).bind(now);
+        let rows: Vec<Row> = due.bind(BATCH_OF_CLIENT).fetch_all(self.sql.read()).await?;
         Ok(rows.into_iter().map(Waiting::from).collect())
     }
 
-    /// Removes a logout that was delivered or given up.
-    pub(crate) async fn done(&self, id: i64) -> Result<(), StoreError> {
+    /// Removes a logout that was delivered or given up, with earlier ones of the same session. A later one stays: the
+    /// application may have begun its login after this delivery.
+    pub(crate) async fn done(&self, one: &Waiting) -> Result<(), StoreError> {
         let mut tx = self.sql.write().await?;
-        let done = sqlx::query("DELETE FROM logouts WHERE id = ?").bind(id);
-        done.execute(&mut *tx).await?;
+        sqlx::query("DELETE FROM logouts WHERE client = ? AND session = ? AND id <= ?")
+            .bind(&one.client)
+            .bind(&one.session)
+            .bind(one.id)
+            .execute(&mut *tx)
+            .await?;
         Ok(tx.commit().await?)
     }
 
@@ -223,13 +245,13 @@ mod tests {
             .unwrap();
         logins.close().await;
         let again = Logins::open(&file, 5).await.unwrap();
-        let due = again.due(5).await.unwrap();
+        let due = again.due("wiki", 5).await.unwrap();
         let found: Vec<(&str, &str)> = due.iter().map(|one| (&*one.session, &*one.cause)).collect();
         assert_eq!(found, [("s2", "rights"), ("s1", "restart")]);
         for one in due {
-            again.done(one.id).await.unwrap();
+            again.done(&one).await.unwrap();
         }
-        assert_eq!(again.due(5).await.unwrap(), []);
+        assert_eq!(again.due("wiki", 5).await.unwrap(), []);
     }
 
     #[tokio::test]
@@ -243,14 +265,64 @@ mod tests {
             logins.begin(client, session, "officer-2", 1).await.unwrap();
         }
         logins.end(&[ended("s1"), ended("s2")], 10).await.unwrap();
-        assert_eq!(logins.due(9).await.unwrap(), []);
-        assert_eq!(logins.due(10).await.unwrap().len(), 2);
+        assert_eq!(logins.due("wiki", 9).await.unwrap(), []);
+        assert_eq!(logins.due("wiki", 10).await.unwrap().len(), 2);
         logins.put_off("wiki", 0, 10).await.unwrap();
-        assert_eq!(logins.due(10).await.unwrap(), []);
-        let due = logins.due(11).await.unwrap();
+        assert_eq!(logins.due("wiki", 10).await.unwrap(), []);
+        let due = logins.due("wiki", 11).await.unwrap();
         assert_eq!(due.iter().map(|one| one.tries).collect::<Vec<_>>(), [1, 1]);
         logins.put_off("wiki", 30, 11).await.unwrap();
-        assert_eq!(logins.due(11 + 299).await.unwrap(), []);
-        assert_eq!(logins.due(11 + 300).await.unwrap().len(), 2);
+        assert_eq!(logins.due("wiki", 11 + 299).await.unwrap(), []);
+        assert_eq!(logins.due("wiki", 11 + 300).await.unwrap().len(), 2);
+    }
+
+    #[tokio::test]
+    async fn busy_client_leaves_logouts_of_others_due() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("l.sqlite");
+        let logins = Logins::open(&file, 1).await.unwrap();
+        let mut all = Vec::new();
+        for n in 0..600 {
+            let session = format!("s{n}");
+            let client = ("slow", "{}");
+            logins
+                .begin(client, &session, "officer-2", 1)
+                .await
+                .unwrap();
+            all.push(Ended {
+                client: "slow".into(),
+                ..ended(&session)
+            });
+        }
+        logins.end(&all, 2).await.unwrap();
+        let client = ("wiki", "{}");
+        logins.begin(client, "w1", "officer-2", 3).await.unwrap();
+        logins.end(&[ended("w1")], 3).await.unwrap();
+        assert_eq!(logins.due_clients(1).await.unwrap(), [""; 0]);
+        assert_eq!(logins.due_clients(3).await.unwrap(), ["slow", "wiki"]);
+        assert_eq!(logins.due("wiki", 3).await.unwrap().len(), 1);
+        let batch = usize::try_from(BATCH_OF_CLIENT).unwrap();
+        assert_eq!(logins.due("slow", 3).await.unwrap().len(), batch);
+    }
+
+    #[tokio::test]
+    async fn logouts_of_one_session_become_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("l.sqlite");
+        let logins = Logins::open(&file, 1).await.unwrap();
+        let again = async |now| {
+            let client = ("wiki", "{}");
+            logins.begin(client, "s1", "officer-2", now).await.unwrap();
+            logins.end(&[ended("s1")], now).await.unwrap();
+            logins.due("wiki", now).await.unwrap()
+        };
+        let first = again(1).await;
+        let second = again(2).await;
+        assert_eq!((first.len(), second.len()), (1, 1));
+        // The end of the delivery that began before the second end removes nothing.
+        logins.done(&first[0]).await.unwrap();
+        assert_eq!(logins.due("wiki", 2).await.unwrap(), second);
+        logins.done(&second[0]).await.unwrap();
+        assert_eq!(logins.due("wiki", 2).await.unwrap(), []);
     }
 }

@@ -85,24 +85,25 @@ pub(crate) async fn deliver(services: SiteServices, stop: CancellationToken) -> 
             () = stop.cancelled() => return Ok(()),
         }
         let now = OffsetDateTime::now_utc().unix_timestamp();
-        let due = match services.openid.logins.due(now).await {
-            Ok(due) => due,
+        let clients = match services.openid.logins.due_clients(now).await {
+            Ok(clients) => clients,
             Err(error) => {
                 tracing::warn!(error = %Report(&error), "cannot read logouts that wait");
                 continue;
             }
         };
-        let mut by_client: BTreeMap<String, Vec<Waiting>> = BTreeMap::new();
-        for one in due {
-            by_client.entry(one.client.clone()).or_default().push(one);
-        }
-        for (client, waiting) in by_client {
+        for client in clients {
             if busy.contains_key(&client) || tasks.len() >= AT_ONCE {
                 continue;
             }
             let (services, name) = (Arc::clone(&services), client.clone());
             let task = async move {
-                to_client(&services, &name, waiting).await;
+                match services.openid.logins.due(&name, now).await {
+                    Ok(waiting) => to_client(&services, &name, waiting).await,
+                    Err(error) => {
+                        tracing::warn!(error = %Report(&error), "cannot read logouts that wait");
+                    }
+                }
                 name
             };
             busy.insert(client, tasks.spawn(task).id());
@@ -173,7 +174,7 @@ async fn done(services: &SiteServices, one: &Waiting, delivered: bool, why: &str
     if !services.gate.note(event).await {
         return;
     }
-    if let Err(error) = services.openid.logins.done(one.id).await {
+    if let Err(error) = services.openid.logins.done(one).await {
         tracing::error!(error = %Report(&error), "cannot remove a logout that was delivered");
     }
 }
