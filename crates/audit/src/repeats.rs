@@ -67,6 +67,31 @@ impl Repeats {
     /// Whether an event of `cause` at `now` is to be recorded: then with how many that were not
     /// since the last one; `None` if it is only counted.
     pub fn note(&mut self, cause: &str, now: Instant) -> Option<u64> {
+        let recorded = self.bounds.recorded;
+        let entry = self.entry(cause, now);
+        if entry.recorded < recorded {
+            return Some(entry.record());
+        }
+        entry.more = entry.more.saturating_add(1);
+        None
+    }
+
+    /// Notes an event of `cause` that is recorded even if it would only be counted. Returns how many were not recorded since the
+    /// last one.
+    pub fn note_recorded(&mut self, cause: &str, now: Instant) -> u64 {
+        self.entry(cause, now).record()
+    }
+
+    /// Takes back the record of an event of `cause` that could not be written: the `more` events that it would have reported
+    /// wait for the next record.
+    pub fn put_back(&mut self, cause: &str, more: u64, now: Instant) {
+        let entry = self.entry(cause, now);
+        entry.recorded = entry.recorded.saturating_sub(1);
+        entry.more = entry.more.saturating_add(more);
+    }
+
+    /// The cause, or that for the causes beyond the bound, in an interval that is not over.
+    fn entry(&mut self, cause: &str, now: Instant) -> &mut Cause {
         let bounds = self.bounds;
         let full = self.causes.len() >= bounds.causes && !self.causes.contains_key(cause);
         if full && self.full_until.is_none_or(|end| now >= end) {
@@ -83,12 +108,7 @@ impl Repeats {
             entry.since = now;
             entry.recorded = 0;
         }
-        if entry.recorded < bounds.recorded {
-            entry.recorded += 1;
-            return Some(std::mem::take(&mut entry.more));
-        }
-        entry.more = entry.more.saturating_add(1);
-        None
+        entry
     }
 
     /// Forgets every cause whose interval is over, so that a table filled once takes new causes after it, whether
@@ -134,6 +154,12 @@ impl Repeats {
 }
 
 impl Cause {
+    /// Counts one more record, and takes what it reports.
+    fn record(&mut self) -> u64 {
+        self.recorded = self.recorded.saturating_add(1);
+        std::mem::take(&mut self.more)
+    }
+
     fn is_over(&self, bounds: Bounds, now: Instant) -> bool {
         now.saturating_duration_since(self.since) >= bounds.interval
     }
@@ -220,5 +246,50 @@ mod tests {
         let due = repeats.due(later + MINUTE);
         let counted: u64 = due.iter().map(|(_, count)| count).sum();
         assert_eq!(counted, 6 * 4 - 4 + 1, "{due:?}");
+    }
+
+    #[test]
+    fn record_that_failed_is_due_again_with_its_count() {
+        let (mut repeats, start) = (repeats(1, 10), Instant::now());
+        assert_eq!(repeats.note("a", start), Some(0));
+        repeats.put_back("a", 0, start);
+        assert_eq!(repeats.note("a", start), Some(0));
+        assert_eq!(repeats.note("a", start), None);
+        assert_eq!(repeats.note("a", start), None);
+        let later = start + MINUTE;
+        assert_eq!(repeats.note("a", later), Some(2));
+        repeats.put_back("a", 2, later);
+        assert_eq!(repeats.note("a", later), Some(2));
+        assert_eq!(repeats.note("a", later), None);
+        assert_eq!(repeats.due(later + MINUTE), [("a".to_owned(), 1)]);
+        repeats.put_back("a", 1, later + MINUTE);
+        assert_eq!(repeats.due(later + MINUTE), vec![]);
+        assert_eq!(repeats.due(later + 2 * MINUTE), [("a".to_owned(), 1)]);
+    }
+
+    #[test]
+    fn event_beyond_the_share_is_recorded_on_demand() {
+        let (mut repeats, start) = (repeats(1, 10), Instant::now());
+        assert_eq!(repeats.note_recorded("a", start), 0);
+        assert_eq!(repeats.note("a", start), None);
+        assert_eq!(repeats.note_recorded("a", start), 1);
+        assert_eq!(repeats.note("a", start), None);
+        // Beyond the share as before: failed records give no room for others.
+        assert_eq!(repeats.note_recorded("a", start), 1);
+        repeats.put_back("a", 1, start);
+        assert_eq!(repeats.note("a", start), None);
+        assert_eq!(repeats.note_recorded("a", start), 2);
+    }
+
+    #[test]
+    fn failed_record_of_an_unknown_cause_keeps_the_bound_of_causes() {
+        let (mut repeats, start) = (repeats(1, 3), Instant::now());
+        for n in 0..10 {
+            repeats.put_back(&n.to_string(), 5, start);
+        }
+        assert!(repeats.causes.len() <= 4, "{}", repeats.causes.len());
+        let due = repeats.due(start + MINUTE);
+        let counted: u64 = due.iter().map(|(_, count)| count).sum();
+        assert_eq!(counted, 50, "{due:?}");
     }
 }
