@@ -105,6 +105,15 @@ def run(suite):
         again = take(file, "officer-2")
         equal((again["uid"], again["resumed"], again["legacy_pkcs12"]), ("officer-2", True, None))
 
+    with suite.case("a new invitation gets a new certificate in a new folder, and never the revoked one of an earlier invitation"):
+        old = again["serial"]
+        site.ask("pki", "revoke", "--serial", old, "--reason", "key-compromise")
+        file = invitation("officer-2", "renewed")
+        said = take(file, "officer-2", code=1)
+        contains(said["error"], "is not from this invitation")
+        contains(said["to_do"], "--out")
+        assert take(file, "renewed")["serial"] != old
+
     with suite.case("no site, and an answer that is lost on its way: the next run uses the same key and gets the same certificate"):
         file = invitation("reviewer-3")
         text = file.read_text()

@@ -6,6 +6,7 @@
 //! | `key.pem` | the private key, encrypted (PKCS#8) |
 //! | `request.pem` | the certification request |
 //! | `root.pem` | the site's root, whose fingerprint the registrar gave |
+//! | `origin` | what `certificate.pem` comes from: [`Invitation::origin`], or [`INSTALLED`] |
 //! | `certificate.pem` | the certificate and its issuer |
 //! | `UID.p12`, `UID-legacy.p12` | key and certificates for the browser |
 
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 use commandline::{Failure, OrHint as _, Outcome, is_there, new_password};
 use pki::cert::{Certificate, CertificateChain, fingerprint_sha256, to_der};
 use pki::csr;
-use pki::file::{self, FileError};
+use pki::file;
 use pki::key::{KeyAlgorithm, Passphrase, PrivateKey};
 use pki::name::Subject;
 use pki::path::{Identity, Purpose, TrustStore};
@@ -23,6 +24,13 @@ use pki::pkcs12::{self, Protection};
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
+use crate::invitation::Invitation;
+
+/// Origin of a certificate that the person received as a file.
+pub(crate) const INSTALLED: &str = "installed";
+const ORIGIN: &str = "origin";
+/// Bytes of the file `origin` at most; an origin has 75.
+const MAX_ORIGIN: usize = 128;
 const DISK: &str = "check the room on the disk and the folder's rights";
 
 /// A person's folder, with the key in it.
@@ -102,20 +110,40 @@ impl Folder {
         self.write("root.pem", pem.as_bytes(), 0o644).map(drop)
     }
 
-    /// The certificate of an earlier run, if there is one.
-    pub(crate) fn certificate(&self) -> Outcome<Option<CertificateChain>> {
+    /// The certificate that an earlier run received for this invitation. `None`: the folder has no certificate.
+    ///
+    /// # Errors
+    /// The certificate has another origin. It may be revoked, and returning it would leave the invitation unused.
+    pub(crate) fn certificate(&self, invitation: &Invitation) -> Outcome<Option<CertificateChain>> {
         let path = self.path.join("certificate.pem");
-        match file::load_chain(&path) {
-            Ok(chain) => Ok(Some(chain)),
-            Err(FileError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error).or_hint("the certificate of the folder", "remove the file"),
+        if !is_there(&path)? {
+            return Ok(None);
+        }
+        if self.origin()?.as_deref() != Some(invitation.origin().as_bytes()) {
+            let what = anyhow::anyhow!("{} is not from this invitation", path.display());
+            return Err(Failure::new(what, "name a new folder with --out"));
+        }
+        let chain = file::load_chain(&path);
+        chain
+            .map(Some)
+            .or_hint("the certificate of the folder", "remove the file")
+    }
+
+    /// Content of the file `origin`, if there is one.
+    fn origin(&self) -> Outcome<Option<Vec<u8>>> {
+        let path = self.path.join(ORIGIN);
+        match durable::real().load(&path, MAX_ORIGIN) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).or_hint(format!("cannot read {}", path.display()), DISK),
         }
     }
 
-    /// Checks that a certificate is this person's, for this key, and leads to the root; then writes it.
+    /// Checks that a certificate is this person's, for this key, and leads to the root; then writes it with its origin.
     pub(crate) fn install(
         &self,
         chain: &CertificateChain,
+        origin: &str,
         root: &Certificate,
         now: OffsetDateTime,
     ) -> Outcome<Identity> {
@@ -135,6 +163,8 @@ impl Folder {
             return Err(Failure::new(what, HINT));
         }
         let pem = chain.to_pem().or_hint("certificate", "report this")?;
+        // The origin first: after a crash between the two, a certificate has a foreign origin and is refused.
+        self.write(ORIGIN, origin.as_bytes(), 0o600)?;
         self.write("certificate.pem", pem.as_bytes(), 0o644)?;
         Ok(Identity::clone(&identity))
     }
@@ -248,6 +278,40 @@ mod tests {
         std::fs::write(folder.path().join("password"), "another one").unwrap();
         assert!(open(folder.path()).is_err());
         assert_eq!(std::fs::read(&key).unwrap(), before);
+    }
+
+    #[test]
+    fn certificate_of_another_origin_is_refused() {
+        let invitation = |uid: &str, root: &str, code: &str| {
+            let code = Zeroizing::new(code.to_owned());
+            Invitation::new(uid, "pki.example.org:8445", &root.repeat(64), code).unwrap()
+        };
+        let (first, second) = ("ABCDEFGHJKLMNPQRSTUV", "VUTSRQPNMLKJHGFEDCBA");
+        let mine = invitation("officer-9", "a", first);
+        let folder = tempfile::tempdir().unwrap();
+        let open = open(folder.path()).unwrap();
+        assert!(open.certificate(&mine).unwrap().is_none());
+        std::fs::write(folder.path().join("certificate.pem"), "damaged").unwrap();
+        let said =
+            |invitation: &Invitation| format!("{:?}", open.certificate(invitation).unwrap_err());
+        let foreign = "is not from this invitation";
+        assert!(said(&mine).contains(foreign), "no origin");
+        let origin = folder.path().join(ORIGIN);
+        for content in [INSTALLED.to_owned(), String::new(), "x".repeat(MAX_ORIGIN)] {
+            std::fs::write(&origin, &content).unwrap();
+            assert!(said(&mine).contains(foreign), "{content}");
+        }
+        std::fs::write(&origin, "x".repeat(MAX_ORIGIN + 1)).unwrap();
+        assert!(said(&mine).contains("cannot read"), "{}", said(&mine));
+        std::fs::write(&origin, mine.origin()).unwrap();
+        assert!(said(&mine).contains("the certificate of the folder"));
+        for other in [
+            invitation("officer-9", "a", second),
+            invitation("officer-8", "a", first),
+            invitation("officer-9", "b", first),
+        ] {
+            assert!(said(&other).contains(foreign), "{}", other.uid);
+        }
     }
 
     #[test]

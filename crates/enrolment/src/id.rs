@@ -15,7 +15,7 @@ use time::format_description::well_known::Rfc3339;
 use zeroize::Zeroizing;
 
 use crate::est_client::EstClient;
-use crate::folder::{Folder, fingerprint, read_root};
+use crate::folder::{Folder, INSTALLED, fingerprint, read_root};
 use crate::invitation::{Invitation, is_code, normalised};
 
 /// `cordon id …`.
@@ -165,11 +165,12 @@ async fn enrol(args: Enrol, json: bool) -> Outcome {
             root
         }
     };
-    let chain = match folder.certificate()? {
+    let chain = match folder.certificate(&invitation)? {
         Some(chain) => chain,
         None => certify(&client, &invitation, &folder, &root).await?,
     };
-    finish(&folder, &path, &chain, (&root, now), args.legacy, json)
+    let certified = (&chain, invitation.origin());
+    finish(&folder, &path, certified, (&root, now), args.legacy, json)
 }
 
 /// The invitation of the file, or of a code with options beside it.
@@ -293,7 +294,8 @@ async fn install(args: &Install, json: bool) -> Outcome {
     let chain = pki::file::load_chain(&args.certificate);
     let chain = chain.or_hint("the certificate", "name the file that you were given")?;
     let at = (&root, OffsetDateTime::now_utc());
-    finish(&folder, &path, &chain, at, args.legacy, json)?;
+    let certified = (&chain, INSTALLED.to_owned());
+    finish(&folder, &path, certified, at, args.legacy, json)?;
     folder.write_root(&root)
 }
 
@@ -301,12 +303,12 @@ async fn install(args: &Install, json: bool) -> Outcome {
 fn finish(
     folder: &Folder,
     path: &Path,
-    chain: &CertificateChain,
+    (chain, origin): (&CertificateChain, String),
     (root, now): (&Certificate, OffsetDateTime),
     legacy: bool,
     json: bool,
 ) -> Outcome {
-    let identity: Identity = folder.install(chain, root, now)?;
+    let identity: Identity = folder.install(chain, &origin, root, now)?;
     let p12 = folder.write_pkcs12(chain, Protection::Modern)?;
     let old = match legacy {
         true => Some(folder.write_pkcs12(chain, Protection::Legacy)?),
