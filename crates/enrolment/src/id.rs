@@ -271,12 +271,13 @@ async fn request(args: &Request, json: bool) -> Outcome {
     let file = folder.write_request()?;
     let value = json!({
         "uid": args.uid, "folder": path, "request": file, "password_file": folder.password_file,
-        "key_sha256": pki::cert::fingerprint_sha256(folder.key.public_spki_der()),
+        "key_sha256": pki::cert::fingerprint_sha256(folder.key.public_spki_der()), "resumed": folder.resumed,
     });
     let text = format!(
-        "wrote {}: hand it over; the key stays in {}",
+        "wrote {}: hand it over; the key stays in {}{}",
         file.display(),
-        path.display()
+        path.display(),
+        resumed(&folder),
     );
     print(json, &value, &text)
 }
@@ -297,6 +298,14 @@ async fn install(args: &Install, json: bool) -> Outcome {
     let certified = (&chain, INSTALLED.to_owned());
     finish(&folder, &path, certified, at, args.legacy, json)?;
     folder.write_root(&root)
+}
+
+/// Says in an answer that the key is not of this run.
+const fn resumed(folder: &Folder) -> &'static str {
+    match folder.resumed {
+        true => "\nresumed: the key was in the folder before",
+        false => "",
+    }
 }
 
 /// Checks and writes the certificate and the file for the browser, and prints what there is.
@@ -329,6 +338,7 @@ fn finish(
     if let Some(old) = old {
         text.push_str(&format!("{}  the same for old systems\n", old.display()));
     }
-    text.push_str(&format!("{}  its password", folder.password_file.display()));
+    let password_file = folder.password_file.display();
+    text.push_str(&format!("{password_file}  its password{}", resumed(folder)));
     print(json, &value, &text)
 }
