@@ -177,6 +177,12 @@ def run(suite):
         content[-3] ^= 1
         forged.write_bytes(content)
         refused(lambda text: text.replace('"admin-2/request.pem"', '"forged.der"'), "certification request of admin-2 is refused")
+        # The key of admin-1 in another form would be another fingerprint.
+        plain, short = other.folder / "plain.key", other.folder / "short.key"
+        openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", plain)
+        openssl("ec", "-in", plain, "-conv_form", "compressed", "-out", short)
+        openssl("req", "-new", "-key", short, "-subj", "/CN=admin-2", "-out", other.folder / "short.csr")
+        refused(lambda text: text.replace('"admin-2/request.pem"', '"short.csr"'), "certification request of admin-2 is refused")
         for root in ("root", "ROOT"):
             refused(lambda text, root=root: text.replace('uid = "admin-2"', f'uid = "{root}"'), "is the root certificate")
         make_csr(other.folder, "weak", "/CN=admin-2", "-newkey", "rsa:1024")
