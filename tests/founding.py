@@ -1,5 +1,7 @@
 """A site is founded by four people with keys of their own: `cordon pki audit` is content then, and stays so."""
 
+import base64
+import hashlib
 import json
 import random
 import shutil
@@ -40,6 +42,12 @@ def found(site, file, out=None, **options):
     return cordon("site", "found", *site.arguments(), "--from", file, "--out", out, "--json", "--log", "off", **options)
 
 
+def key_of(folder, uid):
+    """The fingerprint that the person compares, from OpenSSL."""
+    public = openssl("req", "-in", folder / uid / "request.pem", "-noout", "-pubkey")
+    return hashlib.sha256(base64.b64decode("".join(public.strip().splitlines()[1:-1]))).hexdigest()
+
+
 def audit(site, code=0):
     return json.loads(cordon("pki", "audit", *site.arguments(), "--json", "--log", "off", code=code).stdout)["report"]
 
@@ -54,6 +62,8 @@ class Founded(Site):
         requests(self.folder, people)
         answer = json.loads(found(self, founding(self.folder, people)).stdout)
         equal([one["uid"] for one in answer["people"]], [uid for uid, _ in people])
+        for one in answer["people"]:
+            equal(one["key_sha256"], key_of(self.folder, one["uid"]), one["uid"])
         contains(self.config.read_text(), 'approvals = "required"')
         self.config.write_text(self.config.read_text() + listen)
 
@@ -80,6 +90,16 @@ def run(suite):
         before = (site.folder / "founded/admin-1.pem").read_text()
         found(site, site.folder / "founding.toml")
         equal((site.folder / "founded/admin-1.pem").read_text(), before)
+        # A file with other content stays.
+        foreign = site.folder / "foreign"
+        foreign.mkdir()
+        for name in ("root.pem", "admin-2.pem"):
+            (foreign / name).write_text("mine")
+            contains(found(site, site.folder / "founding.toml", out=foreign, code=1).stderr, "exists with other content")
+            equal((foreign / name).read_text(), "mine")
+            (foreign / name).unlink()
+        found(site, site.folder / "founding.toml", out=foreign)
+        equal((foreign / "admin-2.pem").read_text(), (site.folder / "founded/admin-2.pem").read_text())
         equal(audit(site)["certificates"]["founding"], 4)
     site.start()
     people = {uid: site.installed(uid) for uid, _ in PEOPLE}
@@ -157,6 +177,14 @@ def run(suite):
         content[-3] ^= 1
         forged.write_bytes(content)
         refused(lambda text: text.replace('"admin-2/request.pem"', '"forged.der"'), "certification request of admin-2 is refused")
+        # The key of admin-1 in another form would be another fingerprint.
+        plain, short = other.folder / "plain.key", other.folder / "short.key"
+        openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", plain)
+        openssl("ec", "-in", plain, "-conv_form", "compressed", "-out", short)
+        openssl("req", "-new", "-key", short, "-subj", "/CN=admin-2", "-out", other.folder / "short.csr")
+        refused(lambda text: text.replace('"admin-2/request.pem"', '"short.csr"'), "certification request of admin-2 is refused")
+        for root in ("root", "ROOT"):
+            refused(lambda text, root=root: text.replace('uid = "admin-2"', f'uid = "{root}"'), "is the root certificate")
         make_csr(other.folder, "weak", "/CN=admin-2", "-newkey", "rsa:1024")
         refused(lambda text: text.replace('"admin-2/request.pem"', '"weak.csr"'), "certification request of admin-2 is refused")
 
@@ -187,7 +215,11 @@ def run(suite):
         execute(*line, input="\n".join(answers) + "\n", code=2)
         execute(*line, input="\n".join([*answers, "no"]) + "\n", code=2)
         assert not talk.data.exists()
-        execute(*line, input="\n".join([*answers, "yes"]) + "\n")
+        asked = execute(*line, input="\n".join([*answers, "yes"]) + "\n")
+        before, answer = asked.stderr.split("Type yes")[0], asked.stdout
+        for uid, _ in PEOPLE:
+            contains(before, f"{uid}  key {key_of(talk.folder, uid)}")
+            contains(answer, f"{uid}, key {key_of(talk.folder, uid)}")
         equal(audit(talk)["gaps"], [])
 
     with suite.case("kill -9 at any moment leaves nothing, or a site that the same command completes"):

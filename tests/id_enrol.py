@@ -105,6 +105,15 @@ def run(suite):
         again = take(file, "officer-2")
         equal((again["uid"], again["resumed"], again["legacy_pkcs12"]), ("officer-2", True, None))
 
+    with suite.case("a new invitation gets a new certificate in a new folder, and never the revoked one of an earlier invitation"):
+        old = again["serial"]
+        site.ask("pki", "revoke", "--serial", old, "--reason", "key-compromise")
+        file = invitation("officer-2", "renewed")
+        said = take(file, "officer-2", code=1)
+        contains(said["error"], "is not from this invitation")
+        contains(said["to_do"], "--out")
+        assert take(file, "renewed")["serial"] != old
+
     with suite.case("no site, and an answer that is lost on its way: the next run uses the same key and gets the same certificate"):
         file = invitation("reviewer-3")
         text = file.read_text()
@@ -182,6 +191,12 @@ def run(suite):
     with suite.case("a request by `id request` is certified, and `id install` takes that certificate and no other"):
         made = json.loads(cordon("id", "request", "--uid", "officer-2", "--out", site.folder / "own", "--json", "--log", "off").stdout)
         contains(openssl("req", "-in", made["request"], "-noout", "-verify", "-subject"), "officer-2")
+        shown = cordon("id", "request", "--uid", "officer-2", "--out", site.folder / "own", "--log", "off").stdout
+        contains(shown, made["key_sha256"])
+        contains(shown, "resumed")
+        (site.folder / "own").chmod(0o755)
+        contains(cordon("id", "request", "--uid", "officer-2", "--out", site.folder / "own", "--log", "off", code=1).stderr, "other accounts can use")
+        (site.folder / "own").chmod(0o700)
         code = site.folder / "own.code"
         site.ask("registry", "invite", "--uid", "officer-2", "--out", code)
         from tests.enrolment import Client
@@ -194,8 +209,14 @@ def run(suite):
         for wrong, part in ((site.folder / "bare" / "certificate.pem", "another key"), (leaf, "not acceptable"), (site.root, "another key")):
             contains(cordon(*install, wrong, "--out", site.folder / "own", code=1).stderr, part)
         contains(cordon(*install, chain, "--out", site.folder / "nothing", code=1).stderr, "no key")
+        printed = openssl("x509", "-in", site.root, "-noout", "-fingerprint", "-sha256").strip().split("=")[1]
+        wrong = printed.replace(printed[:2], "00" if printed[:2] != "00" else "01", 1)
+        left = sorted(entry.name for entry in (site.folder / "own").iterdir())
+        for fingerprint in (wrong, "", "12:34"):
+            contains(cordon(*install, chain, "--out", site.folder / "own", "--root-fingerprint", fingerprint, code=1).stderr, "the root has the fingerprint")
+            equal(sorted(entry.name for entry in (site.folder / "own").iterdir()), left)
         assert not (site.folder / "own" / "certificate.pem").exists()
-        equal(json.loads(cordon(*install, chain, "--out", site.folder / "own").stdout)["uid"], "officer-2")
+        equal(json.loads(cordon(*install, chain, "--out", site.folder / "own", "--root-fingerprint", printed).stdout)["uid"], "officer-2")
         person = Person(site, site.folder / "own" / "officer-2.p12", site.folder / "own" / "password", site.folder)
         equal(person.get("/api/v1/violations")["rows"], [])
 

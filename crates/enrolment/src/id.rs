@@ -15,7 +15,7 @@ use time::format_description::well_known::Rfc3339;
 use zeroize::Zeroizing;
 
 use crate::est_client::EstClient;
-use crate::folder::{Folder, fingerprint, read_root};
+use crate::folder::{Folder, INSTALLED, fingerprint, read_root};
 use crate::invitation::{Invitation, is_code, normalised};
 
 /// `cordon id …`.
@@ -34,12 +34,12 @@ The folder officer-9 then has officer-9.p12 for the browser, and its password in
     /// Make a key on this computer and a certification request for it, which a registrar or the founder of a site certifies.
     #[command(after_help = "Example:
   cordon id request --uid registrar-1
-Hand registrar-1/request.pem over; with the certificate continue with `cordon id install`.")]
+Hand registrar-1/request.pem over, and compare the fingerprint of the key with its receiver. With the certificate continue with `cordon id install`.")]
     Request(Request),
     /// Put a certificate beside its key, and write the file for the browser.
     #[command(after_help = "Example:
-  cordon id install --uid registrar-1 --certificate registrar-1.pem --root root.pem
-Compare the fingerprint of the root that the command shows with that of the registrar.")]
+  cordon id install --uid registrar-1 --certificate registrar-1.pem --root root.pem --root-fingerprint 3F:A2:…
+The founder or registrar gives the fingerprint of the root by another way than the file.")]
     Install(Install),
 }
 
@@ -109,6 +109,9 @@ pub struct Install {
     /// The site's root certificate (PEM).
     #[arg(long, value_name = "FILE")]
     root: PathBuf,
+    /// SHA-256 fingerprint that the root certificate must have, from the founder or registrar by another way.
+    #[arg(long, value_name = "HEX")]
+    root_fingerprint: Option<String>,
     /// Also write UID-legacy.p12 with Triple DES and SHA-1, for systems that read nothing else.
     #[arg(long)]
     legacy: bool,
@@ -165,11 +168,12 @@ async fn enrol(args: Enrol, json: bool) -> Outcome {
             root
         }
     };
-    let chain = match folder.certificate()? {
+    let chain = match folder.certificate(&invitation)? {
         Some(chain) => chain,
         None => certify(&client, &invitation, &folder, &root).await?,
     };
-    finish(&folder, &path, &chain, (&root, now), args.legacy, json)
+    let certified = (&chain, invitation.origin());
+    finish(&folder, &path, certified, (&root, now), args.legacy, json)
 }
 
 /// The invitation of the file, or of a code with options beside it.
@@ -268,14 +272,16 @@ fn refused(status: StatusCode) -> &'static str {
 async fn request(args: &Request, json: bool) -> Outcome {
     let (folder, path) = args.own.open(&args.uid).await?;
     let file = folder.write_request()?;
+    let key = pki::cert::fingerprint_sha256(folder.key.public_spki_der());
     let value = json!({
         "uid": args.uid, "folder": path, "request": file, "password_file": folder.password_file,
-        "key_sha256": pki::cert::fingerprint_sha256(folder.key.public_spki_der()),
+        "key_sha256": key, "resumed": folder.resumed,
     });
     let text = format!(
-        "wrote {}: hand it over; the key stays in {}",
+        "wrote {}: hand it over; the key stays in {}\nfingerprint of the key, for comparison: {key}{}",
         file.display(),
-        path.display()
+        path.display(),
+        resumed(&folder),
     );
     print(json, &value, &text)
 }
@@ -288,25 +294,48 @@ async fn install(args: &Install, json: bool) -> Outcome {
         let hint = "name the folder of `cordon id request` with --out";
         return Err(Failure::new(what, hint));
     }
-    let (folder, path) = args.own.open(&args.uid).await?;
     let root = read_root(&args.root)?;
+    if let Some(wanted) = &args.root_fingerprint {
+        check_root(&root, wanted)?;
+    }
+    let (folder, path) = args.own.open(&args.uid).await?;
     let chain = pki::file::load_chain(&args.certificate);
     let chain = chain.or_hint("the certificate", "name the file that you were given")?;
     let at = (&root, OffsetDateTime::now_utc());
-    finish(&folder, &path, &chain, at, args.legacy, json)?;
+    let certified = (&chain, INSTALLED.to_owned());
+    finish(&folder, &path, certified, at, args.legacy, json)?;
     folder.write_root(&root)
+}
+
+/// Checks the fingerprint of the root that the person received by another way.
+fn check_root(root: &Certificate, wanted: &str) -> Outcome {
+    let found = fingerprint(root)?;
+    if found == normalised(wanted) {
+        return Ok(());
+    }
+    let what = anyhow::anyhow!("the root has the fingerprint {found}, not {wanted}");
+    let hint = "do not install it: another person may have exchanged the files; ask the registrar";
+    Err(Failure::new(what, hint))
+}
+
+/// Says in an answer that the key is not of this run.
+const fn resumed(folder: &Folder) -> &'static str {
+    match folder.resumed {
+        true => "\nresumed: the key was in the folder before",
+        false => "",
+    }
 }
 
 /// Checks and writes the certificate and the file for the browser, and prints what there is.
 fn finish(
     folder: &Folder,
     path: &Path,
-    chain: &CertificateChain,
+    (chain, origin): (&CertificateChain, String),
     (root, now): (&Certificate, OffsetDateTime),
     legacy: bool,
     json: bool,
 ) -> Outcome {
-    let identity: Identity = folder.install(chain, root, now)?;
+    let identity: Identity = folder.install(chain, &origin, root, now)?;
     let p12 = folder.write_pkcs12(chain, Protection::Modern)?;
     let old = match legacy {
         true => Some(folder.write_pkcs12(chain, Protection::Legacy)?),
@@ -327,6 +356,7 @@ fn finish(
     if let Some(old) = old {
         text.push_str(&format!("{}  the same for old systems\n", old.display()));
     }
-    text.push_str(&format!("{}  its password", folder.password_file.display()));
+    let password_file = folder.password_file.display();
+    text.push_str(&format!("{password_file}  its password{}", resumed(folder)));
     print(json, &value, &text)
 }

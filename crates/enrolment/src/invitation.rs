@@ -1,6 +1,7 @@
 //! The file by which a person enrols: the one-time code, and where and whom it is for.
 
 use commandline::{Failure, OrHint as _, Outcome};
+use pki::cert::fingerprint_sha256;
 use pki::name::is_user_id;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
@@ -78,6 +79,14 @@ impl Invitation {
             uid = self.uid,
             fields = fields.as_str(),
         )))
+    }
+
+    /// Names the invitation without its code: a hash of site, person and code. The root's fingerprint stands for the site,
+    /// because a site keeps it when its address changes.
+    pub(crate) fn origin(&self) -> String {
+        let fields = [self.root_sha256.as_str(), &self.uid, self.code.as_str()];
+        let text = Zeroizing::new(fields.join("\n"));
+        format!("invitation {}", fingerprint_sha256(text.as_bytes()))
     }
 
     fn check(&self) -> Outcome {

@@ -1,6 +1,7 @@
 //! `cordon site found`.
 
-use std::io::{BufRead as _, Read as _, Write as _};
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use registry::FounderRole;
@@ -13,6 +14,10 @@ use commandline::{Failure, OrHint as _, Outcome};
 
 /// Bytes of an answer at most.
 const MAX_ANSWER: u64 = 4096;
+const ROOT: &str = "root.pem";
+/// User id whose certificate would have the name of the root's file.
+const ROOT_UID: &str = "root";
+const DISK: &str = "check the folder's rights and the room on its disk, then found again";
 const HINT: &str = "docs/founding.md has an example";
 
 pub(crate) async fn run(args: &SiteArgs, from: Option<&Path>, out: &Path, json: bool) -> Outcome {
@@ -26,38 +31,99 @@ pub(crate) async fn run(args: &SiteArgs, from: Option<&Path>, out: &Path, json: 
         hex::decode(der).or_hint("certification request", "report this")
     });
     let requests = requests.collect::<Outcome<Vec<Vec<u8>>>>()?;
+    let keys = keys(&order, &requests)?;
+    if from.is_none() {
+        confirm(&keys)?;
+    }
     let (founded, root_pem) = founding::found(args, &order, &requests).await?;
-    let disk = "check the folder's rights and the room on its disk, then found again";
-    durable::create_dir_all(out).or_hint(format!("cannot make {}", out.display()), disk)?;
-    let write = |name: &str, text: &str| {
-        let path = out.join(name);
-        let written = durable::write_atomic(&path, text.as_bytes(), 0o644);
-        written.or_hint(format!("cannot write {}", path.display()), disk)
-    };
-    write("root.pem", &root_pem)?;
+    durable::create_dir_all(out).or_hint(format!("cannot make {}", out.display()), DISK)?;
+    write_once(&out.join(ROOT), &root_pem)?;
     let mut people = Vec::new();
     let mut text = String::from("founded\n");
     for one in &founded {
+        let key = keys.get(one.uid.as_str());
+        let key = key.map(String::as_str).unwrap_or_default();
         let pem = one.chain.to_pem().or_hint("certificate", "report this")?;
         let name = format!("{}.pem", one.uid);
-        write(&name, &pem)?;
+        let path = out.join(&name);
+        write_once(&path, &pem)?;
         text.push_str(&format!(
-            "{}  certificate of the {} {}\n",
-            out.join(&name).display(),
+            "{}  certificate of the {} {}, key {key}\n",
+            path.display(),
             one.role.name(),
             one.uid
         ));
-        people.push(json!({ "uid": one.uid, "role": one.role, "serial": one.serial }));
+        people.push(json!({
+            "uid": one.uid, "role": one.role, "serial": one.serial, "key_sha256": key,
+        }));
     }
     founding::complete(&args.data)?;
     let root = pki::cert::CertificateChain::from_pem(&root_pem);
     let root = root.or_hint("root", "report this")?.leaf_fingerprint();
     text.push_str(&format!(
         "root of the site: {root}\n\
-         each person continues with `cordon id install --uid UID --certificate UID.pem --root root.pem`"
+         each person continues with `cordon id install --uid UID --certificate UID.pem --root root.pem \
+         --root-fingerprint {root}`"
     ));
     let value = json!({ "people": people, "folder": out, "root_sha256": root });
     print(json, &value, &text)
+}
+
+/// The SHA-256 of each person's key by user id, after the proof that its owner signed the request.
+fn keys<'a>(order: &'a FoundingOrder, requests: &[Vec<u8>]) -> Outcome<BTreeMap<&'a str, String>> {
+    let each = order.people.iter().zip(requests).map(|(one, der)| {
+        if one.uid.eq_ignore_ascii_case(ROOT_UID) {
+            let what = format!(
+                "user id {:?} is taken: {ROOT} is the root certificate",
+                one.uid
+            );
+            return Err(Failure::new(
+                anyhow::anyhow!(what),
+                "choose another user id",
+            ));
+        }
+        let what = || format!("the certification request of {} is refused", one.uid);
+        let request = pki::csr::parse_and_verify(der).or_hint(what(), HINT)?;
+        let key = pki::spki::spki_sha256(&request.spki).or_hint(what(), HINT)?;
+        Ok((one.uid.as_str(), key))
+    });
+    each.collect()
+}
+
+/// Shows every person's key and asks whether to found the site.
+fn confirm(keys: &BTreeMap<&str, String>) -> Outcome {
+    let mut lines = String::from("Compare each fingerprint with the person:\n");
+    for (uid, key) in keys {
+        lines.push_str(&format!("  {}  key {key}\n", commandline::visible(uid)));
+    }
+    let shown = std::io::stderr().write_all(lines.as_bytes());
+    shown.or_hint("cannot show the keys", "name a file with --from")?;
+    match ask("Found this site? Type yes")?.as_str() {
+        "yes" => Ok(()),
+        _ => Err(Failure::usage(
+            "nothing is founded",
+            "answer yes to found the site",
+        )),
+    }
+}
+
+/// Writes a file unless it exists with the same content, as an earlier run of the same founding leaves it.
+fn write_once(path: &Path, text: &str) -> Outcome {
+    match durable::write_new(path, text.as_bytes(), 0o644) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        written => return written.or_hint(format!("cannot write {}", path.display()), DISK),
+    }
+    let same = durable::real().load(path, text.len());
+    match same.is_ok_and(|found| found == text.as_bytes()) {
+        true => Ok(()),
+        false => {
+            let what = anyhow::anyhow!("{} exists with other content", path.display());
+            Err(Failure::new(
+                what,
+                "name a new folder with --out, then found again",
+            ))
+        }
+    }
 }
 
 fn read(file: &Path) -> Outcome<FoundingOrder> {
@@ -102,19 +168,12 @@ fn ask_for_all() -> Outcome<FoundingOrder> {
             number += 1;
         }
     }
-    let order = FoundingOrder {
+    Ok(FoundingOrder {
         organisation,
         country,
         names,
         people,
-    };
-    match ask("Found this site? Type yes")?.as_str() {
-        "yes" => Ok(order),
-        _ => Err(Failure::usage(
-            "nothing is founded",
-            "answer yes to found the site",
-        )),
-    }
+    })
 }
 
 fn ask(question: &str) -> Outcome<String> {

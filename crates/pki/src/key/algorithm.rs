@@ -19,6 +19,9 @@ use super::roca;
 /// The smallest public exponent of RSA that is taken, in bytes: 65537, which is what everyone makes.
 const LEAST_EXPONENT: &[u8] = &[1, 0, 1];
 
+/// Bytes of an Ed25519 public key (RFC 8032, section 5.1.5).
+const ED25519_LEN: usize = 32;
+
 /// RFC 8017, appendix A.1.1.
 #[derive(der::Sequence)]
 pub(super) struct RsaPublicKey<'a> {
@@ -95,17 +98,25 @@ impl KeyAlgorithm {
         AlgorithmIdentifierOwned { oid, parameters }
     }
 
-    /// Recognises the algorithm of a public key.
+    /// Recognises the algorithm of a public key in its canonical encoding: RSA with NULL parameters (RFC 3279, section
+    /// 2.3.1), Ed25519 without any (RFC 8410, section 3), points uncompressed (RFC 5480, section 2.2). Another encoding
+    /// would give one key several fingerprints, and pass where keys must differ.
     ///
     /// # Errors
     /// [`KeyError::Roca`] for a key that others can compute; [`KeyError::SmallExponent`];
     /// [`KeyError::RsaSize`] for any other size of RSA; [`KeyError::Unsupported`] for any other algorithm or curve;
-    /// [`KeyError::Malformed`] if the key bits cannot be read.
+    /// [`KeyError::Encoding`] for another encoding; [`KeyError::Malformed`] if the key bits cannot be read.
     pub fn of_spki(spki: &SubjectPublicKeyInfoOwned) -> Result<Self, KeyError> {
         let oid = spki.algorithm.oid;
+        let parameters = spki.algorithm.parameters.as_ref();
+        // `None`: the bits do not end at a byte.
+        let bits = spki.subject_public_key.as_bytes();
+        let bits = bits.ok_or(KeyError::Encoding)?;
         if oid == RSA_ENCRYPTION {
-            let key = RsaPublicKey::from_der(spki.subject_public_key.raw_bytes())
-                .map_err(|_| KeyError::Malformed)?;
+            if parameters != Some(&Any::null()) {
+                return Err(KeyError::Encoding);
+            }
+            let key = RsaPublicKey::from_der(bits).map_err(|_| KeyError::Malformed)?;
             if roca::has_fingerprint(key.modulus.as_bytes()) {
                 return Err(KeyError::Roca);
             }
@@ -116,7 +127,16 @@ impl KeyAlgorithm {
             }
             return Self::of_rsa_len(key.modulus.as_bytes().len());
         }
-        curve_algorithm(oid, spki.algorithm.parameters.as_ref())
+        let algorithm = curve_algorithm(oid, parameters)?;
+        let is_canonical = match algorithm {
+            Self::EcdsaP256 => is_uncompressed(bits, 32),
+            Self::EcdsaP384 => is_uncompressed(bits, 48),
+            _ => parameters.is_none() && bits.len() == ED25519_LEN,
+        };
+        match is_canonical {
+            true => Ok(algorithm),
+            false => Err(KeyError::Encoding),
+        }
     }
 
     pub(super) fn of_rsa_len(modulus_bytes: usize) -> Result<Self, KeyError> {
@@ -129,6 +149,11 @@ impl KeyAlgorithm {
             }),
         }
     }
+}
+
+/// Whether a point has both coordinates, of this many bytes each (SEC 1, section 2.3.3).
+fn is_uncompressed(point: &[u8], coordinate: usize) -> bool {
+    matches!(point, [4, coordinates @ ..] if coordinates.len() / 2 == coordinate && coordinates.len() % 2 == 0)
 }
 
 pub(super) fn curve_algorithm(

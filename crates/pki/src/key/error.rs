@@ -16,6 +16,9 @@ pub enum KeyError {
     /// The bytes are not a PKCS#8 document or not a well-formed key.
     #[error("malformed key")]
     Malformed,
+    /// A public key whose parameters or point are encoded otherwise than the standards say.
+    #[error("public key is not in its canonical encoding")]
+    Encoding,
     /// A well-formed key of an algorithm or curve that is not supported.
     #[error("unsupported key algorithm {oid}")]
     Unsupported {

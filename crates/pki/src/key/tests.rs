@@ -60,6 +60,64 @@ fn pkcs8_round_trip_keeps_the_public_half() {
 }
 
 #[test]
+fn other_encodings_of_a_public_key_are_refused() {
+    use const_oid::ObjectIdentifier;
+    use der::asn1::{Any, BitString};
+    use spki::SubjectPublicKeyInfoOwned;
+
+    let refused = |spki: &SubjectPublicKeyInfoOwned, what: &str| {
+        let found = KeyAlgorithm::of_spki(spki);
+        assert!(
+            matches!(found, Err(KeyError::Encoding)),
+            "{what}: {found:?}"
+        );
+    };
+    let with_bits = |spki: &SubjectPublicKeyInfoOwned, unused: u8, bits: Vec<u8>| {
+        let mut changed = spki.clone();
+        changed.subject_public_key = BitString::new(unused, bits).unwrap();
+        changed
+    };
+    for key in keys() {
+        let spki = key.spki();
+        let name = key.algorithm().name();
+        let bits = spki.subject_public_key.raw_bytes().to_vec();
+        // DER demands that unused bits are zero.
+        let mut shorter = bits.clone();
+        *shorter.last_mut().unwrap() &= 0xfe;
+        refused(&with_bits(&spki, 1, shorter), name);
+        let mut changed = spki.clone();
+        if key.algorithm().is_ecdh() {
+            let half = bits.len() / 2;
+            let sign = 2 + (bits[bits.len() - 1] & 1);
+            let point = |first: u8, rest: &[u8]| [&[first], rest].concat();
+            for (what, other) in [
+                ("compressed", point(sign, &bits[1..=half])),
+                ("hybrid", point(4 + sign, &bits[1..])),
+                ("short", bits[..bits.len() - 1].to_vec()),
+                ("long", [bits.as_slice(), &[0]].concat()),
+                ("shorter by two", bits[..bits.len() - 2].to_vec()),
+                ("infinity", vec![0]),
+                ("empty", Vec::new()),
+            ] {
+                refused(&with_bits(&spki, 0, other), what);
+            }
+        } else {
+            let oid = ObjectIdentifier::new_unwrap("1.2.840.10045.3.1.7");
+            changed.algorithm.parameters = Some(Any::from(&oid));
+            refused(&changed, name);
+            let other = key.algorithm() == KeyAlgorithm::Ed25519;
+            changed.algorithm.parameters = other.then(Any::null);
+            refused(&changed, name);
+        }
+        assert_eq!(KeyAlgorithm::of_spki(&spki).unwrap(), key.algorithm());
+    }
+    let ed25519 = PrivateKey::generate(KeyAlgorithm::Ed25519).unwrap().spki();
+    for length in [0, 31, 33] {
+        refused(&with_bits(&ed25519, 0, vec![7; length]), "length");
+    }
+}
+
+#[test]
 fn encrypted_pem_needs_the_passphrase() {
     let key = PrivateKey::generate(KeyAlgorithm::EcdsaP256).unwrap();
     let pem = key.to_encrypted_pem(&"correct horse".into()).unwrap();
