@@ -212,7 +212,7 @@ def run(suite):
             answers += [uid, f"Example {uid}", f"{uid}@example.org", f"{talk.folder}/{uid}/request.pem"]
             answers += [""] if uid.endswith("-2") else []
         line = [CORDON, "site", "found", *talk.arguments(), "--out", talk.folder / "founded", "--log", "off"]
-        execute(*line, input="\n".join(answers) + "\n", code=2)
+        execute(*line, input="\n".join(answers) + "\n", code=1)
         execute(*line, input="\n".join([*answers, "no"]) + "\n", code=2)
         assert not talk.data.exists()
         asked = execute(*line, input="\n".join([*answers, "yes"]) + "\n")

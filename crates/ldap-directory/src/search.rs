@@ -172,6 +172,8 @@ impl Search {
             copy: Some(copy),
             page: None,
             after: None,
+            // A copy of a part is not a copy: the client would delete the rest.
+            size_limit: None,
             ..self
         }
     }

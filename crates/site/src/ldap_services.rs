@@ -1,12 +1,14 @@
 //! The directory's people, rules and records, as the LDAP listener asks for them.
 
+mod uses;
+
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use access::{Action, Context, Credential, Principal, Resource};
-use audit::{Actor, Event, RepeatBounds, Repeats};
+use audit::{Actor, Event};
 use event_catalogue::context::{LookUp, Repeated};
 use event_catalogue::site::{DirectoryBound, DirectoryUseCounted};
 use event_catalogue::{Details as _, Recorded as _};
@@ -22,16 +24,11 @@ use time::OffsetDateTime;
 
 use crate::gate::{Gate, at_address};
 use crate::parts::Site;
+use uses::Uses;
 
 /// Age up to which a check of a bind is used again, unless the directory changed meanwhile. Our choice: what the registry
 /// takes away counts within a second, and a client that asks a thousand times in it costs one check.
 const CHECKED: Duration = Duration::from_secs(1);
-/// Binds, or searches, of one person that are recorded one by one in the interval; a mail server binds for each connection.
-const USE: RepeatBounds = RepeatBounds {
-    recorded: 20,
-    interval: Duration::from_secs(600),
-    causes: 10_000,
-};
 /// Different contents of copies that are remembered. Our choice: a site has one or two replicas; with more searches than this, each
 /// refresh may send everything.
 const MAX_COPIES: usize = 32;
@@ -49,8 +46,8 @@ struct Inner {
     tree: Mutex<Option<Known>>,
     /// Held by the one that makes the tree.
     making: tokio::sync::Mutex<()>,
-    binds: Mutex<Repeats>,
-    searches: Mutex<Repeats>,
+    binds: Mutex<Uses>,
+    searches: Mutex<Uses>,
     copies: Mutex<Copies>,
 }
 
@@ -129,8 +126,8 @@ impl LdapServices {
             gate,
             tree: Mutex::default(),
             making: tokio::sync::Mutex::default(),
-            binds: Mutex::new(Repeats::new(USE)),
-            searches: Mutex::new(Repeats::new(USE)),
+            binds: Mutex::default(),
+            searches: Mutex::default(),
             copies: Mutex::default(),
         })))
     }
@@ -138,18 +135,15 @@ impl LdapServices {
     /// Records how many binds, searches and refusals were only counted, once their interval is over.
     pub(crate) async fn record_counted(&self) {
         self.0.gate.record_counted_refusals().await;
-        for (counted, repeats) in [("binds", &self.0.binds), ("searches", &self.0.searches)] {
-            let due = lock(repeats).due(Instant::now());
+        for (counted, uses) in [("binds", &self.0.binds), ("searches", &self.0.searches)] {
+            let due = lock(uses).due(Instant::now());
             for (uid, count) in due {
                 let now = OffsetDateTime::now_utc();
                 let counted = counted.to_owned();
-                let actor = Actor::user(uid.clone(), uid);
+                let actor = Actor::user(uid.clone(), uid.clone());
                 let event = DirectoryUseCounted { counted }.into_event(now, actor, "ldap");
-                let not_recorded = Some(count);
-                self.0
-                    .gate
-                    .note(Repeated { not_recorded }.add_to(event))
-                    .await;
+                // Without a record the count waits for the next one.
+                let _ = self.0.note(event, uses, &uid, count).await;
             }
         }
     }
@@ -284,13 +278,15 @@ impl Inner {
             Credential::Certificate { .. } => "external",
             Credential::Password | Credential::Console => "simple",
         };
-        let more = lock(&self.binds).note(principal.uid(), Instant::now());
+        let uid = principal.uid();
+        let more = lock(&self.binds).note(uid, Instant::now());
         if let Some(more) = more {
             let method = method.to_owned();
             let actor = Actor::user(principal.uid(), principal.name());
             let now = OffsetDateTime::now_utc();
             let event = DirectoryBound { method }.into_event(now, actor, "ldap");
-            self.note(at_address(event, Some(from)), more).await?;
+            let event = at_address(event, Some(from));
+            self.note(event, &self.binds, uid, more).await?;
         }
         Ok(Bound {
             dn: dn.to_owned(),
@@ -303,16 +299,19 @@ impl Inner {
         })
     }
 
-    async fn note(&self, event: Event, more: u64) -> Result<(), Refused> {
+    /// Writes the event of a use that reports `more` others.
+    async fn note(
+        &self,
+        event: Event,
+        uses: &Mutex<Uses>,
+        uid: &str,
+        more: u64,
+    ) -> Result<(), Refused> {
         let not_recorded = (more > 0).then_some(more);
-        match self
-            .gate
-            .note(Repeated { not_recorded }.add_to(event))
-            .await
-        {
-            true => Ok(()),
-            false => Err(unavailable()),
-        }
+        let event = Repeated { not_recorded }.add_to(event);
+        let is_written = self.gate.note(event).await;
+        lock(uses).wrote(is_written, uid, more, Instant::now());
+        is_written.then_some(()).ok_or_else(unavailable)
     }
 }
 
@@ -393,7 +392,9 @@ impl Services for LdapServices {
         if let Some(more) = more {
             let event = decision.event(OffsetDateTime::now_utc(), &principal, action, &resource);
             let filter = Some(shape.to_owned());
-            self.0.note(LookUp { filter }.add_to(event), more).await?;
+            let event = LookUp { filter }.add_to(event);
+            let searches = &self.0.searches;
+            self.0.note(event, searches, principal.uid(), more).await?;
         }
         match decision.allowed {
             true => Ok(()),

@@ -33,7 +33,7 @@ Carry the folder to the camera and start `cordon camera run --config camera.toml
     /// Make a code by which a person enrols a key of their own over EST, a device one for tunnels, or a server of the network
     /// its own over ACME.
     #[command(after_help = "Example:
-  cordon registry invite --data /var/lib/cordon --uid officer-9 --complete --out officer-9.invitation
+  cordon registry invite --data site --uid officer-9 --complete --out officer-9.invitation
   cordon registry invite --data /var/lib/cordon --uid officer-9 --renewals 2 --out officer-9.code
   cordon registry invite --data /var/lib/cordon --server db.example.org --renewals 10 --out db.ini
 Hand the file to the person alone: until it is used, its owner can enrol as that person. With --complete the person

@@ -185,7 +185,10 @@ fn ask(question: &str) -> Outcome<String> {
     let stdin = std::io::stdin().lock();
     let read = stdin.take(MAX_ANSWER).read_until(b'\n', &mut line);
     if read.or_hint("cannot read the answer", END)? == 0 {
-        return Err(Failure::usage(format!("no answer to {question:?}"), END));
+        return Err(Failure::new(
+            anyhow::anyhow!("no answer to {question:?}"),
+            END,
+        ));
     }
     let line = String::from_utf8(line).or_hint("the answer", "answer in UTF-8")?;
     Ok(line.trim().to_owned())
