@@ -60,7 +60,7 @@ pub enum Refused {
     /// The mirror cannot be opened.
     #[error("the mirror cannot be used: {0}")]
     Failed(String),
-    /// What is left of the disk is for the host's own log.
+    /// The rest of the disk is for the host's own log.
     #[error("the disk of the audit host is full")]
     Full,
     #[error(transparent)]
@@ -70,7 +70,7 @@ pub enum Refused {
     Audit(#[from] audit::AuditError),
 }
 
-/// What the host's own log says of a source.
+/// State of a source in the host's own log.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Known {
     pub(crate) has_begun: bool,
@@ -277,7 +277,7 @@ impl Source {
     }
 
     /// Size and root of the mirror, if no checkpoint of this size was recorded yet, and none for a while unless `at_once`. A start
-    /// searches what follows the newest one that was recorded, so none is before its entries were searched.
+    /// searches the entries behind the newest recorded checkpoint, so a checkpoint is recorded only after its entries were searched.
     pub(crate) fn unrecorded(&self, at_once: bool) -> Option<(u64, String)> {
         let state = self.state();
         let (size, root) = (state.size?, state.root?);

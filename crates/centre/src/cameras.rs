@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gap_loses_what_is_held_and_one_that_ends_before_it_begins_is_empty() {
+    fn gap_loses_held_numbers_and_reversed_gap_is_empty() {
         let held = BTreeSet::from([4, 5, 9]);
         assert_eq!(without((3, 9), &held), [(3, 3), (6, 8)]);
         assert_eq!(without((4, 5), &held), []);

@@ -251,7 +251,7 @@ impl Ledger {
         waiting.map(|(block, entry)| entry.known(*block)).collect()
     }
 
-    /// The numbers of a chain whose blocks are in quarantine for another reason than their place in the chain. A block that is not
+    /// Numbers of a chain's blocks in quarantine, without blocks that are there because of their place in the chain. A block that is not
     /// evidence holds its number in the epoch that was open when it came.
     pub(crate) fn in_quarantine(&self, device: &str, epoch: u64) -> BTreeSet<u64> {
         let facts = self.read_facts();

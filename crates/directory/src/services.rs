@@ -1,7 +1,7 @@
 //! Services in the directory's database.
 //!
-//! The access rules decide by these records, as they decide by the entries of people. So the records share the database whose
-//! rows the log follows: a record that another program changed stops the site.
+//! The access rules read these records as they read the entries of people. The log follows the rows of this database, so a
+//! record that another program changes stops the site.
 
 use std::collections::BTreeSet;
 

@@ -30,7 +30,7 @@ const PROTOCOL: &str = "http/1.1";
 const MAX_ANSWER: usize = 256 * 1024;
 /// Letters of a refusal that are shown.
 const SHOWN: usize = 200;
-/// What the caller can do when the listener cannot be reached, or gives no usable answer.
+/// Next steps when the listener cannot be reached or gives no usable answer.
 const HINT: &str = "see the site's log, and whether host and port are those of `listen.enrolment`";
 
 /// A request without certificates in its answer.

@@ -120,7 +120,7 @@ pub struct Install {
 /// Carries a command out.
 ///
 /// # Errors
-/// What could not be done, with the next step.
+/// A failure with its next step.
 pub async fn run(command: Id, json: bool) -> Outcome {
     match command {
         Id::Enrol(args) => enrol(args, json).await,
@@ -251,7 +251,7 @@ async fn certify(
     chain.ok_or_else(|| Failure::new(anyhow::anyhow!("no certificate for this key"), hint))
 }
 
-/// What to do when the site refuses.
+/// Next step when the site refuses.
 fn refused(status: StatusCode) -> &'static str {
     match status {
         StatusCode::UNAUTHORIZED => {

@@ -368,7 +368,7 @@ async fn other_protocols_get_a_notice_and_the_end() {
 }
 
 #[tokio::test]
-async fn copy_gets_everything_once_and_is_for_those_who_see_everything() {
+async fn copy_gets_everything_once_and_needs_full_sight() {
     let mut client = Client::bound().await;
     let mut refresh = async |cookie: Option<String>, rights: bool| {
         client.site.with(|state| state.rights = rights);

@@ -264,7 +264,7 @@ fn code_expires_after_sixty_seconds() {
 }
 
 #[test]
-fn code_is_bound_to_client_address_and_verifier_and_used_up_by_a_wrong_one() {
+fn code_is_bound_and_used_up_by_a_wrong_attempt() {
     let long = format!("{VERIFIER}x");
     for (client, redirect, verifier, what) in [
         ("other", REDIRECT, VERIFIER, "the code is another client's"),

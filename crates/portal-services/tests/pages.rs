@@ -176,7 +176,7 @@ async fn open_service_leads_to_its_address_and_others_nowhere() {
 }
 
 #[tokio::test]
-async fn authorization_answers_to_the_application_or_shows_the_reason() {
+async fn authorization_redirects_or_shows_the_reason() {
     let (portal, fake) = portal();
     let answer = portal.get(As::Certificate, AUTHORIZE).await;
     let callback = "https://wiki.example.org/callback?";

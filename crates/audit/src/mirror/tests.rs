@@ -210,7 +210,7 @@ fn batch_is_as_short_as_asked_for_and_has_one_entry_at_least() {
 }
 
 #[test]
-fn batch_of_more_entries_than_a_commit_is_refused_while_it_is_split() {
+fn batch_with_more_entries_than_a_commit_is_refused() {
     let batch = Batch {
         first: 0,
         note: String::new(),

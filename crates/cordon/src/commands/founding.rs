@@ -15,7 +15,7 @@ use commandline::{Failure, OrHint as _, Outcome};
 /// Bytes of an answer at most.
 const MAX_ANSWER: u64 = 4096;
 const ROOT: &str = "root.pem";
-/// User id whose certificate would have the name of the root's file.
+/// Refused user id: its certificate would replace the root's file.
 const ROOT_UID: &str = "root";
 const DISK: &str = "check the folder's rights and the room on its disk, then found again";
 const HINT: &str = "docs/founding.md has an example";

@@ -37,7 +37,7 @@ const MARK: &str = ".demo";
 const DEVICE: &str = "camera-17";
 /// The camera may seal what the most sensitive pictures need.
 const CLEARANCE: u8 = 3;
-/// Where the directory's LDAP listens.
+/// Address of the directory's LDAP listener.
 const LDAP: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8636);
 /// Time without progress for which the demo waits for receipts.
 const STALL: Duration = Duration::from_secs(60);
@@ -223,7 +223,7 @@ impl Ldap {
     }
 }
 
-/// What people read at the end.
+/// The text at the end, for people.
 fn summary(
     site: &Site,
     people: &people::People,
